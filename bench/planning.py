@@ -23,7 +23,7 @@ from extender.decisions.cluster_state import ClusterState
 from gpushare.cards.model import Share
 from gpushare.clock import SystemClock
 from gpushare.objects.model import Node, Pod
-from gpushare.placement.node_resources import resources_used
+from gpushare.objects.pod_requests import resources_used
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import cards_of
 from gpushare.planning.ask import Ask, Plan

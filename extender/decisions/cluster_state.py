@@ -17,8 +17,9 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import Amounts, requests_of
 from gpushare.placement import verdict
-from gpushare.placement.node_resources import Amounts, free_resources, requests_of
+from gpushare.placement.node_resources import free_resources
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms

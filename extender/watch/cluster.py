@@ -21,8 +21,8 @@ from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
 from gpushare.groups.reasons import TEXTS as OF_GANGS
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import resources_used
 from gpushare.placement import verdict
-from gpushare.placement.node_resources import resources_used
 from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)

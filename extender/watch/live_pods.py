@@ -9,11 +9,10 @@ from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import RESOURCES_BEGIN
 from gpushare.errors import RequestError
 from gpushare.groups.sources import key_of
-from gpushare.ledger.holds import Requests
 from gpushare.objects.brief_pod import BriefPod, read_brief
 from gpushare.objects.model import TERMINAL_PHASES, ObjectMeta, Pod
 from gpushare.objects.pod_reader import read_pod
-from gpushare.placement.node_resources import as_requests, requests_of
+from gpushare.objects.pod_requests import Requests, as_requests, requests_of
 
 MOST_KNOWN: Final = 2048  # different amounts of pods; 50,000 pods have a few hundred
 LARGE_BYTES: Final = 16 * 1024  # of JSON of a pod whose amounts are not kept

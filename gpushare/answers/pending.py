@@ -22,9 +22,10 @@ from gpushare.contract import GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import MILLI, PODS, Amounts, requests_of
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_resources import MILLI, PODS, Amounts, insufficient, requests_of
+from gpushare.placement.node_resources import insufficient
 from gpushare.placement.rank import rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.placement.room import NodeRoom

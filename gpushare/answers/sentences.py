@@ -8,7 +8,7 @@ from gpushare.answers.pending import ROOM, Known, why_pending, without_names
 from gpushare.answers.pending_text import sentence
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
-from gpushare.placement.node_resources import requests_of
+from gpushare.objects.pod_requests import requests_of
 from gpushare.placement.rooms import NO_ROOMS, KeptRooms, Rooms, kind_of, rooms_of
 
 MEASURED_COST: Final = 20  # of the rooms of all nodes, in sentences

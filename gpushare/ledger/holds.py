@@ -4,9 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-# Amounts by the name of the resource, sorted by name, in thousandths (of a core, of a byte, of a
-# pod): hashable, and shared by all slots of equal pods.
-Requests = tuple[tuple[str, int], ...]
+from gpushare.objects.pod_requests import Requests
 
 
 @dataclass(frozen=True, slots=True)

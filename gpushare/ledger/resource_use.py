@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.holds import Requests
+from gpushare.objects.pod_requests import Requests
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 

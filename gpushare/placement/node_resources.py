@@ -1,80 +1,12 @@
 """Compare a pod's requests with the free allocatable resources of a node (pure).
 
-All amounts are in thousandths of a unit, rounded up: of a core for ``cpu``, of a byte for
-``memory``.
+All amounts are in thousandths, as in ``pod_requests``.
 """
 
-import math
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final
 
-from gpushare.errors import QuantityError, RequestError
-from gpushare.ledger.holds import Requests
-from gpushare.objects.model import ActualResources, Container, Node, Pod, Resizable, Resources
-from gpushare.objects.pod_reader import MOST_CONTAINERS
-from gpushare.objects.quantity import parse_quantity
-
-MILLI: Final = 1000
-MOST_NAMES: Final = 64  # of resources that a pod uses; those of Kubernetes itself come first
-PODS: Final = "pods"
-_HUGE_PAGES: Final = "hugepages-"
-_RESIZING: Final = "PodResizePending"
-_INFEASIBLE: Final = "Infeasible"
-
-Amounts = dict[str, int]
-
-
-def requests_of(pod: Pod) -> Amounts:
-    """Return the pod's effective requests (KEP-753) with its overhead, and one of ``pods``.
-
-    They are those of ``PodRequests`` in k8s.io/component-helpers/resource: what a pod requests as a
-    whole replaces the sum of its containers, and of a container that is being resized the largest
-    amount counts. A limit without a request counts as the request, as the API server defaults it.
-    Raises RequestError if an amount cannot be read.
-    """
-    actual = _actual(pod)
-    apps: Amounts = {}
-    for container in pod.spec.containers or ():
-        _add(apps, _larger(_asked(container), actual.get(container.name)))
-    sidecars: Amounts = {}
-    at_start: Amounts = {}
-    for container in pod.spec.init_containers or ():
-        asked = _asked(container)
-        if container.is_sidecar:
-            _add(sidecars, _larger(asked, actual.get(container.name)))
-            continue
-        for name, amount in asked.items():
-            total = sidecars.get(name, 0) + amount
-            at_start[name] = max(at_start.get(name, 0), total)
-    _add(apps, sidecars)
-    found = {name: max(apps.get(name, 0), at_start.get(name, 0)) for name in apps | at_start}
-    if pod.spec.resources is not None:
-        _replace(found, pod)
-    _add(found, _read(pod.spec.overhead or {}, "overhead"))
-    _add(found, {PODS: MILLI})
-    return found
-
-
-def resources_used(pod: Pod) -> Requests | None:
-    """Return what a bound pod uses of its node, for ResourceUse; None if it cannot be read."""
-    if max(len(pod.containers), len(pod.init_containers)) > MOST_CONTAINERS:
-        return None  # not all of them were read
-    try:
-        return as_requests(requests_of(pod))
-    except RequestError:
-        return None
-
-
-def as_requests(amounts: Mapping[str, int]) -> Requests:
-    """Return amounts as ResourceUse keeps them: without zeros, of at most MOST_NAMES resources.
-
-    The API server accepts any number of names, but no node has so many resources.
-    """
-    found = [each for each in amounts.items() if each[1]]
-    if len(found) > MOST_NAMES:
-        found = sorted(found, key=lambda each: ("/" in each[0], each))[:MOST_NAMES]
-    return tuple(sorted(found))
+from gpushare.objects.model import Node
+from gpushare.objects.pod_requests import Amounts, read_amounts
 
 
 def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
@@ -82,7 +14,7 @@ def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
 
     Raises RequestError if an amount of the node cannot be read.
     """
-    left = _read(node.allocatable, f"allocatable of node {node.name}")
+    left = read_amounts(node.allocatable, f"allocatable of node {node.name}")
     for amounts in used:
         for name in left.keys() & amounts.keys():
             left[name] -= amounts[name]
@@ -92,85 +24,3 @@ def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
 def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:
     """Return the names of the resources of which less is free than requested."""
     return sorted(name for name, amount in asked.items() if amount > max(0, free.get(name, 0)))
-
-
-def _replace(found: Amounts, pod: Pod) -> None:
-    """Replace the sums of containers by what the pod requests as a whole."""
-    stated, status = pod.spec.resources or Resources(), pod.status
-    limits = {name: text for name, text in (stated.limits or {}).items() if name not in found}
-    texts = {**limits, **(stated.requests or {})}
-    asked = _read({name: texts[name] for name in texts if _is_of_pods(name)}, "spec.resources")
-    actual = _most(status.resources, status.allocated_resources) if asked else {}
-    found.update(_larger(asked, (actual, _is_infeasible(pod)) if actual else None))
-
-
-def _is_of_pods(resource: str) -> bool:
-    return resource in {"cpu", "memory"} or resource.startswith(_HUGE_PAGES)
-
-
-_Actual = tuple[Amounts, bool]  # and whether the spec does not count
-
-
-def _actual(pod: Pod) -> dict[str, _Actual]:
-    """Return by container what its status shows to be in use, where that is not in the spec."""
-    found: dict[str, _Actual] = {}
-    for each in pod.statuses:
-        if each.resources is not None or each.allocated_resources is not None:
-            found[each.name] = _most(each.resources, each.allocated_resources), _is_infeasible(pod)
-    return found
-
-
-def _is_infeasible(pod: Pod) -> bool:
-    condition = pod.condition(_RESIZING)
-    return condition is not None and condition.reason == _INFEASIBLE
-
-
-def _most(*found: ActualResources | Resizable | None) -> Amounts:
-    most: Amounts = {}
-    for stated in found:
-        each = stated.requests if isinstance(stated, ActualResources) else stated
-        if each is not None:
-            texts = {"cpu": each.cpu, "memory": each.memory}
-            there = {name: text for name, text in texts.items() if text is not None}
-            for name, amount in _read(there, "status").items():
-                most[name] = max(most.get(name, 0), amount)
-    return most
-
-
-def _larger(asked: Amounts, actual: _Actual | None) -> Amounts:
-    if actual is None:
-        return asked
-    amounts, is_infeasible = actual
-    if is_infeasible:
-        return asked | amounts
-    return asked | {name: max(asked.get(name, 0), amounts[name]) for name in amounts}
-
-
-def _asked(container: Container) -> Amounts:
-    found = container.resources
-    if found is None:
-        return {}
-    return _read({**(found.limits or {}), **(found.requests or {})}, f"container {container.name}")
-
-
-def _read(amounts: Mapping[str, str | int], where: str) -> Amounts:
-    found = {}
-    for name, text in amounts.items():
-        try:
-            found[name] = _milli(text)
-        except QuantityError as err:
-            raise RequestError(f"{where}: {name}: {err}") from err
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _milli(text: str | int) -> int:
-    amount = parse_quantity(text)
-    if amount < 0:
-        raise QuantityError(f"{text} is negative")
-    return math.ceil(amount * MILLI)
-
-
-def _add(to: Amounts, more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        to[name] = to.get(name, 0) + amount

@@ -15,9 +15,10 @@ from gpushare.ledger.accounts import NodeAccount, Reserve
 from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import Amounts, requests_of
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
-from gpushare.placement.node_resources import Amounts, insufficient, requests_of
+from gpushare.placement.node_resources import insufficient
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
 from gpushare.placement.victims import Eviction, find_eviction

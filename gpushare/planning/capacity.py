@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import CardPolicy
 from gpushare.ledger.accounts import NodeAccount
-from gpushare.ledger.holds import Requests
+from gpushare.objects.pod_requests import Requests
 from gpushare.placement.card_choice import FreeCard, FreeCards, is_wanted, select
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.planning.shapes import Shape

@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.cards.model import Request
 from gpushare.errors import RequestError
-from gpushare.ledger.holds import Requests
 from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import Requests, requests_of
 from gpushare.objects.scheduling import NodeSelector
 from gpushare.placement.node_constraints import FIELD_NAME
-from gpushare.placement.node_resources import requests_of
 from gpushare.placement.trial import World
 
 PODS_A_STEP: Final = 32

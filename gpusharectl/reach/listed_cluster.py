@@ -17,8 +17,9 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import resources_used
 from gpushare.placement import card_choice
-from gpushare.placement.node_resources import free_resources, resources_used
+from gpushare.placement.node_resources import free_resources
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict import cards_of

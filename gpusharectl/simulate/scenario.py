@@ -18,7 +18,7 @@ from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.groups.pod_groups import API_GROUPS, PodGroupMeta, PodGroupObject, value_of
 from gpushare.groups.sources import key_of
 from gpushare.objects.model import Pod
-from gpushare.placement.node_resources import requests_of
+from gpushare.objects.pod_requests import requests_of
 from gpushare.text.amounts import MIB_PER_GIB
 from gpusharectl.manifests import kubernetes_keys, resource_rules
 from gpusharectl.manifests.kubernetes_keys import Path

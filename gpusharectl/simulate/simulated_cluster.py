@@ -21,18 +21,11 @@ from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import MILLI, PODS, Amounts, requests_of, resources_used
 from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.fragmentation import fragmentation
-from gpushare.placement.node_resources import (
-    MILLI,
-    PODS,
-    Amounts,
-    free_resources,
-    insufficient,
-    requests_of,
-    resources_used,
-)
+from gpushare.placement.node_resources import free_resources, insufficient
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.verdict import Verdict

@@ -6,7 +6,7 @@ from typing import Final
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
-from gpushare.placement.node_resources import MILLI, requests_of
+from gpushare.objects.pod_requests import MILLI, requests_of
 from gpusharectl.simulate.other_systems import hami
 from gpusharectl.simulate.other_systems.node_gpus import RESOURCES, few, is_other_gpu
 

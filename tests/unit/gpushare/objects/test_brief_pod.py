@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpushare.contract import GATE_ADMISSION, LABEL_GANG, RESOURCE_MEMORY
 from gpushare.objects.brief_pod import read_brief
 from gpushare.objects.pod_reader import MOST_AT_ONCE, MOST_RESOURCES_BYTES, read_pod
-from gpushare.placement.node_resources import MOST_NAMES, as_requests, requests_of, resources_used
+from gpushare.objects.pod_requests import MOST_NAMES, as_requests, requests_of, resources_used
 
 CPU = st.sampled_from(["1", "250m", 2])
 amounts = st.none() | st.dictionaries(

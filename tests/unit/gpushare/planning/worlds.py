@@ -24,6 +24,7 @@ from gpushare.objects.model import (
     PodSpec,
     Resources,
 )
+from gpushare.objects.pod_requests import Amounts, requests_of, resources_used
 from gpushare.objects.scheduling import (
     Affinity,
     NodeAffinity,
@@ -33,7 +34,7 @@ from gpushare.objects.scheduling import (
     Taint,
     Toleration,
 )
-from gpushare.placement.node_resources import Amounts, free_resources, requests_of, resources_used
+from gpushare.placement.node_resources import free_resources
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan
