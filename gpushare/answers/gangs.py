@@ -20,6 +20,8 @@ from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
+from gpushare.groups.pod_groups import API_GROUPS
+from gpushare.groups.sources import minimum_of
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import NoPlan
@@ -63,7 +65,7 @@ class GangFacts:
 
     ``members`` are the live pods that count, ``bound`` those with a node, ``slots`` those with a
     slot in the plan, ``gated`` those that still have gpushare's scheduling gate. ``created`` is
-    when the oldest of them was created, by the API server's clock. ``shapes`` are of the members
+    when the oldest live pod was created, by the API server's clock. ``shapes`` are of the members
     without a node. ``foreign_gates``: the number of pods that do not count yet because of a
     scheduling gate of others, by its name.
 
@@ -100,27 +102,32 @@ class GangFacts:
 def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:
     """Return what the group's objects show; the zone, slots and plans are known elsewhere.
 
+    While others hold back all members, the minimum is what these say.
+
     The phase is PLACED if the minimum is bound now. It is never STARTING or BROKEN.
     """
-    present, bound = group.present(), group.bound
+    present, bound, minimum = group.present(), group.bound, group.minimum
+    if not present and group.key.source not in API_GROUPS:
+        stated = (minimum_of(pod, group.key.source) for pod in group.members.values())
+        minimum = max((each for each in stated if isinstance(each, int)), default=minimum)
     waiting = [pod for pod in present if not pod.node]
     phase = Phase.WAITING_FOR_ROOM
-    if bound >= group.minimum:
+    if bound >= minimum:
         phase = Phase.PLACED
     elif group.problem is not None:
         phase = Phase.INVALID
-    elif len(present) < group.minimum:
+    elif len(present) < minimum:
         phase = Phase.WAITING_FOR_MEMBERS
     return GangFacts(
         key=group.key,
         phase=phase,
-        minimum=group.minimum,
+        minimum=minimum,
         members=len(present),
         bound=bound,
         gated=group.gated,
         priority=group.priority,
         zone_key=group.zone_key,
-        created=min((pod.metadata.creation_timestamp or "" for pod in present), default=""),
+        created=min(pod.metadata.creation_timestamp or "" for pod in group.members.values()),
         shapes=shapes_of(waiting, request_of, unit_mib),
         foreign_gates=_foreign_gates(group.members.values()),
         problem=group.problem,

@@ -10,9 +10,11 @@ import msgspec
 from rich.live import Live
 from rich.text import Text
 
+from gpushare.answers.gangs import NO_GANGS, GangList, GangStates
 from gpushare.answers.inspect import ClusterView, NodeView
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError
+from gpushare.groups.sources import key_of
 from gpushare.kube.client import Kube
 from gpushare.process.lifetime import cancel
 from gpusharectl.inspect import summary
@@ -23,6 +25,8 @@ from gpusharectl.inspect.sums import WAITING_SHOWN, below
 from gpusharectl.inspect.waiting import MOST_SENTENCES
 from gpusharectl.reach.completion import complete_node
 from gpusharectl.reach.extender import Extender, extender_or_reason
+from gpusharectl.reach.listed_cluster import unit_of
+from gpusharectl.reach.listed_gangs import ReportedGangs, gangs_of
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.rights import Lacking
@@ -78,7 +82,7 @@ async def command(
         reached = extender_or_reason(target, kube, REACH_SECONDS)
         asked, why = await stack.enter_async_context(reached)
         if not watch:
-            found = await _overview(kube, scope, *await _reservations(asked, why))
+            found = await _overview(kube, asked, scope, *await _reservations(asked, why))
             with _Screen(details=details, output=output) as screen:
                 screen.show(found)
             if found.namespaces is None:
@@ -92,7 +96,8 @@ async def command(
             ages = asyncio.create_task(screen.keep_ages())
             stack.push_async_callback(cancel, [ages])
             async for each in listings:
-                screen.show(_combined(each, scope, *await _reservations(asked, why)))
+                gangs = await _gangs(kube, asked, each)
+                screen.show(_combined(each, gangs, scope, *await _reservations(asked, why)))
 
 
 async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView] | None, str]:
@@ -108,8 +113,22 @@ async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView
         return None, f"{asked.where} sent an answer that cannot be read: {err}"
 
 
+async def _gangs(kube: Kube, asked: Extender | None, found: Listed) -> GangStates:
+    """Return the gangs of the listed pods, if any belongs to one and its sentence is computed."""
+    pods = [pod for pod in found.pods or () if key_of(pod) is not None]
+    if not found.complete or all(pod.node for pod in pods):
+        return NO_GANGS
+    if asked is not None:
+        try:
+            body = await asked.get(f"{EXTENDER_PREFIX}/gangs", seconds=REACH_SECONDS)
+            return ReportedGangs(pods, asked.decoded(body, GangList).gangs)
+        except ApiError:
+            pass  # the reservations are not known either, or it is an earlier version
+    return (await gangs_of(kube, pods, unit_of(found.nodes or ()))).states
+
+
 async def _overview(
-    kube: Kube, scope: Scope, reported: list[NodeView] | None, why: str
+    kube: Kube, asked: Extender | None, scope: Scope, reported: list[NodeView] | None, why: str
 ) -> Overview:
     try:
         found = await listed(kube, scope)
@@ -120,16 +139,20 @@ async def _overview(
     if reported is not None and found.nodes is None:
         text = f"only what the extender reports is shown: {found.missing[0]}"
         return _existing(summary.of_extender(reported, [text], scope), scope)
-    return _combined(found, scope, reported, why)
+    return _combined(found, await _gangs(kube, asked, found), scope, reported, why)
 
 
-def _combined(found: Listed, scope: Scope, reported: list[NodeView] | None, why: str) -> Overview:
+def _combined(
+    found: Listed, gangs: GangStates, scope: Scope, reported: list[NodeView] | None, why: str
+) -> Overview:
     missing = []
     if reported is None and not scope.namespace:
         missing.append(f"reservations are not shown: {why}")
     if scope.node and found.nodes == []:
         raise _no_node(scope.node)
-    return _existing(summary.of_lists(found, reported, scope, not_shown=missing), scope)
+    return _existing(
+        summary.of_lists(found, reported, scope, not_shown=missing, gangs=gangs), scope
+    )
 
 
 def _existing(found: Overview, scope: Scope) -> Overview:

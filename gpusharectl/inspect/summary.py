@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpushare.annotations import inventory
+from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.inspect import Device, NodeView, view_node
 from gpushare.cards.model import Health
 from gpushare.ledger.accounts import Reserve
@@ -121,10 +122,12 @@ def of_lists(
     scope: Scope = Scope(),
     *,
     not_shown: Iterable[str] = (),
+    gangs: GangStates = NO_GANGS,
 ) -> Overview:
     """Return the listed nodes that share GPUs, with the reservations that an extender ``told``."""
     nodes = found.nodes or []
     cluster = ListedCluster(nodes, found.pods or [])
+    cluster.gangs = gangs
     views = [
         view_node(cluster.ledger, node.name, cluster.unreadable.get(node.name, ""))
         for node in nodes

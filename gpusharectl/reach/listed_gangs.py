@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from gpushare.annotations.pod_annotations import request_of
+from gpushare.answers.gangs import GangView, NoGangs
 from gpushare.answers.group_states import GroupStates
 from gpushare.clock import SystemClock
 from gpushare.errors import ApiError, NotFound
@@ -37,6 +38,18 @@ class ListedGangs:
 
     states: GroupStates
     missing: list[str]
+
+
+class ReportedGangs(NoGangs):
+    """The gangs that an extender reports, for the pods that name them. Implements GangStates."""
+
+    def __init__(self, pods: Iterable[Pod], views: Iterable[GangView]) -> None:
+        by_key = {f"{each.namespace}/{each.source}/{each.name}": each for each in views}
+        keys = ((pod.uid, key_of(pod)) for pod in pods)
+        self._of = {uid: by_key.get(str(key)) for uid, key in keys}
+
+    def view_of(self, uid: str) -> GangView | None:
+        return self._of.get(uid)
 
 
 async def gangs_of(

@@ -196,3 +196,16 @@ async def test_a_missing_right_to_list_pods_is_named(tmp_path):
     found = await run(tmp_path, ApiServer(), "-n", "theirs")
     assert found.exit_code == 3
     assert "you lack the right to list pods in namespace theirs" in found.output
+
+
+async def test_inspect_says_the_sentence_of_the_gang_too(tmp_path, extender):
+    gpus = msgspec.to_builtins(node("n", 40, 40, unit_mib=1024))
+    waiting = labelled("a", "2")
+    api = ApiServer(waiting, nodes=[gpus])
+    api.all_pods = True
+    found = await run(tmp_path, api, command=["inspect"])
+    assert "it is a member of gang t. Waiting for 1 of 2 members." in found.output
+    waiting["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/name"] = "train"
+    waiting["metadata"]["namespace"] = "ml"  # as the extender has it
+    found = await run(tmp_path, api, command=["inspect"], extender=extender)
+    assert "it is a member of gang train. Placed: 8 of 8." in found.output

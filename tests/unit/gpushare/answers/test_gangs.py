@@ -80,6 +80,14 @@ def test_a_gang_whose_members_are_held_back_by_others_says_by_whom() -> None:
     assert "1 pod counts once the scheduling gates of others are removed: kueue" in found.text
 
 
+def test_a_gang_of_which_others_hold_back_all_members_still_has_its_minimum_and_age() -> None:
+    found = the_gang(
+        annotated(member("a", gates=["later"]), {}, creation_timestamp="2001-09-09T01:46:00Z")
+    )
+    assert (found.members, found.minimum, found.age_seconds) == (0, 4, 40.0)
+    assert found.text.startswith("Waiting for 4 of 4 members. 1 pod counts once")
+
+
 def test_gangs_that_wait_are_listed_before_placed_ones_if_there_are_too_many() -> None:
     placed = [member(f"p{n}", minimum=1, node="n", namespace=f"a{n}") for n in range(3)]
     waiting = [member(f"w{n}", namespace=f"b{n}") for n in range(2)]
