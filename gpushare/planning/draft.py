@@ -1,9 +1,10 @@
 """The nodes as they would be with the slots that were planned so far (pure)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
-from gpushare.ledger.accounts import NodeAccount
+from gpushare.ledger.accounts import NodeAccount, summed
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.placement.card_choice import FreeCard, FreeCards
 from gpushare.placement.rank import Rank
@@ -46,16 +47,18 @@ class Besides:
         """Return the same as of now."""
         world, priority = self.world, self._priority
         resources = world.free_resources(name, priority=priority)
-        if name not in self._own:
-            return world.ledger.account(name, priority=priority), resources
-        ledger = world.ledger.overlay()
-        free = dict(resources or {})
-        for slot in self._slots(name):
-            ledger.drop_slot(slot.pod_uid)
+        account = world.ledger.account(name, priority=priority)
+        slots = self._slots(name) if name in self._own else []
+        if resources is None or not slots:
+            return account, resources
+        units: dict[str, int] = {}
+        free = dict(resources)
+        for slot in slots:
+            for uuid in slot.cards:
+                units[uuid] = units.get(uuid, 0) + slot.units
             for resource, amount in slot.requests:
                 free[resource] = free.get(resource, 0) + amount
-        account = ledger.account(name, priority=priority)
-        return account, free if resources is not None else None
+        return _without(account, units), free
 
     def _slots(self, name: str) -> list[Slot]:
         """Return the slots that do not count. With a reserve of its pod, a slot is counted once."""
@@ -67,6 +70,17 @@ class Besides:
             and slot.pod_uid in self._uids
             and ledger.reserve_of(slot.pod_uid, name) is None
         ]
+
+
+def _without(account: NodeAccount | None, units: Mapping[str, int]) -> NodeAccount | None:
+    """Return the account without so many reserved units of each card."""
+    if account is None:
+        return None
+    cards = [
+        replace(each, reserved=max(0, each.reserved - units.get(each.card.uuid, 0)))
+        for each in account.cards
+    ]
+    return summed(account.inventory, cards)
 
 
 class DraftNode:
@@ -163,8 +177,9 @@ def _slot(shape: Shape, name: str, chosen: Sequence[FreeCard]) -> Slot:
 class Fit:
     """``slots`` are those of each group, planned in ``draft``."""
 
-    def __init__(self, draft: Draft, slots: list[list[Slot]]) -> None:
-        self.draft, self.slots = draft, slots
+    def __init__(self, draft: Draft, groups: int) -> None:
+        self.draft = draft
+        self.slots: list[list[Slot]] = [[] for _ in range(groups)]
 
     @property
     def members(self) -> int:

@@ -6,11 +6,11 @@ from itertools import combinations
 from typing import Final
 
 from gpushare.planning.areas import Area
-from gpushare.planning.budget import Budget
 from gpushare.planning.draft import Besides, Draft, Fit
 from gpushare.planning.exchange import most_important
 from gpushare.planning.first_fit import FirstFit, largest_first
 from gpushare.planning.fit import fit, placed, requests_are_equal
+from gpushare.planning.search.budget import Budget
 
 MOST_TRIED: Final = 8  # members of a gang of which every choice is tried
 
@@ -42,7 +42,7 @@ def enough(
         found = yield from fit(besides, area, wanted, [()] * len(wanted), budget)
         if found is not None:
             return (yield from _with_others(area, found, possible))
-    found = yield from _with_others(area, Fit(Draft(besides), [[] for _ in candidates]), possible)
+    found = yield from _with_others(area, Fit(Draft(besides), len(candidates)), possible)
     if found.members >= least:
         return found
     if len(possible) > MOST_TRIED:

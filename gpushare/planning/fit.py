@@ -2,13 +2,12 @@
 
 from collections.abc import Generator, Sequence
 
-from gpushare.ledger.holds import Slot
 from gpushare.planning.areas import Area, Candidates
-from gpushare.planning.budget import Budget
 from gpushare.planning.draft import Besides, Draft, Fit
 from gpushare.planning.exchange import Counts, spread_out
 from gpushare.planning.first_fit import FirstFit, largest_first, on_hinted_nodes
-from gpushare.planning.search import search
+from gpushare.planning.search.budget import Budget
+from gpushare.planning.search.mixed import search
 
 Hints = Sequence[Sequence[str]]  # by group: the nodes that its members had
 
@@ -42,15 +41,16 @@ def greedy(
     besides: Besides, area: Area, wanted: Sequence[int], hints: Hints
 ) -> Generator[None, None, Fit]:
     """Return slots for as many members as fit, placed one after the other, the largest first."""
-    draft, candidates = Draft(besides), area.candidates
-    slots: list[list[Slot]] = [[] for _ in wanted]
+    candidates = area.candidates
+    found = Fit(Draft(besides), len(candidates))
     for number in largest_first(candidates):
-        here = candidates[number]
-        slots[number] = yield from on_hinted_nodes(draft, here, hints[number][: wanted[number]])
+        hinted = hints[number][: wanted[number]]
+        found.slots[number] += yield from on_hinted_nodes(found.draft, candidates[number], hinted)
     for number in largest_first(candidates):
-        more = wanted[number] - len(slots[number])
-        slots[number] += yield from FirstFit(draft, candidates[number]).some(more)
-    return Fit(draft, slots)
+        more = wanted[number] - len(found.slots[number])
+        first_fit = FirstFit(found.draft, candidates[number])
+        found.slots[number] += yield from first_fit.some(more)
+    return found
 
 
 def requests_are_equal(candidates: Sequence[Candidates]) -> bool:
@@ -62,15 +62,13 @@ def placed(
     besides: Besides, candidates: Sequence[Candidates], counts: Counts
 ) -> Generator[None, None, Fit | None]:
     """Return the slots of so many members of each group on each node."""
-    draft, slots = Draft(besides), list[list[Slot]]()
-    for here, by_node in zip(candidates, counts, strict=True):
-        mine: list[Slot] = []
+    found = Fit(Draft(besides), len(candidates))
+    for here, by_node, slots in zip(candidates, counts, found.slots, strict=True):
         for name in sorted(by_node):
             for _ in range(by_node[name]):
                 yield
-                slot = draft.take(here.group.shape, name)
+                slot = found.draft.take(here.group.shape, name)
                 if slot is None:
                     return None  # the node changed since it was measured
-                mine.append(slot)
-        slots.append(mine)
-    return Fit(draft, slots)
+                slots.append(slot)
+    return found

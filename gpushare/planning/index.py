@@ -1,7 +1,7 @@
 """Know how many members of a shape each node takes, until something on the node changes (pure)."""
 
 from bisect import bisect_left, insort
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable, Iterable
 from itertools import zip_longest
 from typing import Final
 
@@ -18,20 +18,34 @@ AT_ONCE: Final = 16  # changed nodes that are judged in one step
 SORTED_AT_ONCE: Final = 256
 MOST_ROUNDS: Final = 20
 
+Seen = tuple[int, int]  # changes of the ledger, and of other resources, so far
 Place = tuple[int, Rank | None]  # the members that an eligible node takes, and its rank if any
+
+
+def seen_now(world: World) -> Seen:
+    """Return the state of what decides about nodes, for ``changed_of``."""
+    return world.ledger.changes.now, world.resource_changes.now
+
+
+def changed_of(world: World, seen: Seen, nodes: Collection[str]) -> set[str]:
+    """Return those of the nodes of which something may have changed since."""
+    one, two = world.ledger.changes.since(seen[0]), world.resource_changes.since(seen[1])
+    if one is None or two is None:
+        return set(nodes)
+    return {name for name in (*one, *two) if name in nodes}
 
 
 class ShapeIndex:
     """``takes`` has the eligible nodes, also full ones. ``ranks`` are of those with room, sorted.
 
-    Both are as of ``seen``, a state of the ledger's changes and of the resources' changes.
+    Both are as of ``seen``.
     """
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.takes: dict[str, int] = {}
         self.ranks: list[Rank] = []
-        self.seen: tuple[int, int] | None = None
+        self.seen: Seen | None = None
         self.fills = 0
         self._rank_of: dict[str, Rank] = {}
 

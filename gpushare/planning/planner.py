@@ -10,13 +10,12 @@ from gpushare.placement.reasons import Reason
 from gpushare.placement.trial import World
 from gpushare.planning.areas import Area, areas_of
 from gpushare.planning.ask import MOST_ROOMS, Ask, NoPlan, Plan, ZoneRoom
-from gpushare.planning.budget import Budget
 from gpushare.planning.checking import Checker, by_node
 from gpushare.planning.draft import Besides, Fit
 from gpushare.planning.elastic import enough
 from gpushare.planning.first_fit import largest_first
 from gpushare.planning.fit import fit, greedy
-from gpushare.planning.index import ShapeIndex, ShapeIndexes
+from gpushare.planning.index import Seen, ShapeIndex, ShapeIndexes, changed_of, seen_now
 from gpushare.planning.reasons import (
     NO_ROLE,
     NO_ROOM_FOR_GANG,
@@ -24,6 +23,7 @@ from gpushare.planning.reasons import (
     NO_ZONES,
     UNREADABLE_MEMBER,
 )
+from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import Group, Reader, Shape, grouped
 
 JUDGED_A_STEP: Final = 64
@@ -37,6 +37,7 @@ class Planner:
     def __init__(self, world: World) -> None:
         self._world = world
         self._indexes = ShapeIndexes(world)
+        self._last: tuple[Sequence[Slot], Seen] = (), (0, 0)  # slots that all could be used then
 
     def plan(self, ask: Ask) -> Generator[None, None, Plan | NoPlan]:
         """Return slots for the members, or why there are none, in steps of at most 2 ms.
@@ -56,7 +57,10 @@ class Planner:
             trial = _Trial(self._world, ask, groups)
             yield from trial.measure(self._indexes)
             found = yield from trial.find()
-            if isinstance(found, NoPlan) or (yield from trial.is_current(found)):
+            if isinstance(found, NoPlan):
+                return found
+            if (yield from trial.is_current(found)):
+                self._last = found.slots, seen_now(self._world)
                 return found
         # The cluster changes faster than a plan is made.
         return NoPlan(NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG, gave_up=True)
@@ -71,20 +75,25 @@ class Planner:
         """Return why slots cannot be used now, by the uid of their pods.
 
         ``pods`` are those of the slots to judge, by uid. What the owner's hold keeps for these pods
-        does not count. If not all slots fit together, earlier ones come first.
+        does not count. If not all slots fit together, earlier ones come first. The slots of the
+        last plan cost nothing as long as their nodes do not change.
         """
+        nodes = by_node([slot for slot in slots if slot.pod_uid in pods])
+        if slots is self._last[0]:
+            changed = changed_of(self._world, self._last[1], nodes) | set(cooling)
+            nodes = {name: here for name, here in nodes.items() if name in changed}
         reader = Reader(self._world)
         shapes: dict[str, Shape] = {}
-        for uid, pod in pods.items():
+        for slot in (slot for here in nodes.values() for slot in here):
             try:
-                shapes[uid] = reader.shape_of(pod)
+                shapes[slot.pod_uid] = reader.shape_of(pods[slot.pod_uid])
             except RequestError:
                 continue  # judged as a slot for another request
         priority = min((pod.priority for pod in pods.values()), default=0)
         besides = Besides(self._world, owner, pods.keys(), priority)
         checker = Checker(self._world, besides, shapes, cooling)
         found: dict[str, Reason] = {}
-        for name, here in by_node([slot for slot in slots if slot.pod_uid in pods]).items():
+        for name, here in nodes.items():
             found |= checker.why_not(name, here)
         return found
 
@@ -108,7 +117,7 @@ class _Trial:
     def measure(self, indexes: ShapeIndexes) -> Generator[None, None, None]:
         """Find the areas in which the members may be, the best first."""
         ask = self._ask
-        self._seen = self._world.ledger.changes.now, self._world.resource_changes.now
+        self._seen = seen_now(self._world)
         for group in self._groups:
             self._indexes.append((yield from indexes.current(group.shape)))
         pairs = list(zip(self._groups, self._indexes, strict=True))
@@ -141,10 +150,9 @@ class _Trial:
     def is_current(self, plan: Plan) -> Generator[None, None, bool]:
         """Return whether all slots can be used now: the nodes that changed are judged again."""
         checker = Checker(self._world, self._besides, self._shapes, self._ask.cooling)
-        ledger, resources = self._world.ledger.changes, self._world.resource_changes
         here = by_node(plan.slots)
-        changed = self._changed(self._seen, here)
-        seen = ledger.now, resources.now
+        changed = changed_of(self._world, self._seen, here)
+        seen = seen_now(self._world)
         judged = 0
         for name, slots in here.items():
             judged += len(slots)
@@ -153,20 +161,13 @@ class _Trial:
                 yield
             if checker.why_not(name, slots, is_eligible=name not in changed):
                 return False
-        while changed := self._changed(seen, here):
-            seen = ledger.now, resources.now
+        while changed := changed_of(self._world, seen, here):
+            seen = seen_now(self._world)
             if any(checker.why_not(name, here[name]) for name in changed):
                 return False
             if len(changed) > JUDGED_A_STEP:
                 yield
         return True
-
-    def _changed(self, seen: tuple[int, int], nodes: Collection[str]) -> set[str]:
-        one = self._world.ledger.changes.since(seen[0])
-        two = self._world.resource_changes.since(seen[1])
-        if one is None or two is None:
-            return set(nodes)
-        return {name for name in (*one, *two) if name in nodes}
 
     def _some(self, budget: Budget) -> Generator[None, None, Plan | None]:
         """Return slots for some of the members in the area where most of them fit."""

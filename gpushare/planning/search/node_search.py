@@ -9,11 +9,10 @@ from collections.abc import Generator, Iterator, Sequence
 from operator import mul
 from typing import Final, NamedTuple
 
-from gpushare.planning.budget import Budget
-from gpushare.planning.node_states import LeftCard, NodeStates
+from gpushare.planning.search.budget import Budget
+from gpushare.planning.search.node_states import LeftCard, NodeStates
 
 MOST_OPTIONS: Final = 32  # for one member, unless all are tried
-TRIES_A_STEP: Final = 4
 STEPS_A_TRY: Final = 20
 
 
@@ -57,15 +56,12 @@ class NodeSearch:
         """
         if self._is_dead():
             return None
-        if self._next_kind() is None:
+        if self._is_done():
             return []
-        options = [self._options(budget)]
+        options = [(yield from self._options(budget))]
         failed: set[tuple[int, ...]] = set()
-        tries = 0
         while options:
-            tries += 1
-            if tries % TRIES_A_STEP == 0:
-                yield
+            yield
             if not budget.spend(STEPS_A_TRY):
                 return None
             move = next(options[-1], None)
@@ -80,15 +76,19 @@ class NodeSearch:
                 self._apply(move, -1)
                 continue
             self._moves.append(move)
-            if self._next_kind() is None:
+            if self._is_done():
                 return self._moves
-            options.append(self._options(budget))
+            options.append((yield from self._options(budget)))
         budget.gave_up = self._is_partial or self._states.is_partial
         return None
 
-    def _next_kind(self) -> int | None:
-        """Return the kind of the member to place next; None if only the last kind is left."""
-        return next((kind for kind, count in enumerate(self._left[:-1]) if count), None)
+    def _next_kind(self) -> int:
+        """Return the kind of the member to place next."""
+        return next(kind for kind, count in enumerate(self._left) if count)
+
+    def _is_done(self) -> bool:
+        """Return whether only members of the last kind are left, which have room."""
+        return not any(self._left[:-1])
 
     def _is_dead(self) -> bool:
         return any(map(int.__lt__, self._room, self._left))
@@ -107,27 +107,27 @@ class NodeSearch:
                 self._room[kind] += change * number
         self._left[move.kind] -= sign
 
-    def _options(self, budget: Budget) -> Iterator[Move]:
+    def _options(self, budget: Budget) -> Generator[None, None, Iterator[Move]]:
         """Return what can be done with the next member, first what costs the others least."""
-        kind = self._next_kind()
-        if kind is None:
-            return iter(())
-        states, found = self._states, list[tuple[float, Move]]()
+        kind, states = self._next_kind(), self._states
+        found: list[tuple[float, Move]] = []
         weights = [
             1 / (room - left + 1) if left else 0.0
             for room, left in zip(self._room, self._left, strict=True)
         ]
-        here = [
-            (states.takes(state)[kind], state) for state, number in self._nodes.items() if number
-        ]
-        for _, state in sorted(each for each in here if each[0]):
-            if len(found) >= self._most:
+        nodes = [state for state, number in self._nodes.items() if number]
+        for state in sorted(nodes, key=lambda state: states.takes(state)[kind]):
+            takes = states.takes(state)
+            if not takes[kind]:
+                continue
+            if len(found) >= self._most or budget.left <= 0:
                 self._is_partial = True
                 break
-            takes = states.takes(state)
+            yield
+            before = states.steps
             for after, cards in states.ways(state, kind):
                 lost = map(int.__sub__, takes, states.takes(after))
                 found.append((sum(map(mul, weights, lost)), Move(kind, state, after, cards)))
-        budget.spend(len(found))
+            budget.spend(states.steps - before + STEPS_A_TRY)
         found.sort()
         return iter([move for _, move in found])

@@ -8,6 +8,7 @@ from typing import Final
 from gpushare.planning.capacity import sets_of_cards
 
 MOST_WAYS: Final = 100  # to choose cards for one member
+STEPS_A_KIND: Final = 3  # of a new state
 
 # A card's free units, and the kinds of members that may use it, as bits.
 LeftCard = tuple[int, int]
@@ -30,6 +31,7 @@ class NodeStates:
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self.is_partial = False  # not all ways to choose cards were returned
+        self.steps = 0  # for a budget
         self._kinds = kinds
         self._numbers: dict[LeftNode, int] = {}
         self._states: list[LeftNode] = []
@@ -41,6 +43,7 @@ class NodeStates:
         if found is None:
             found = self._numbers[state] = len(self._states)
             self._states.append(state)
+            self.steps += STEPS_A_KIND * len(self._kinds)
             self._takes.append(tuple(self._count(state, n) for n in range(len(self._kinds))))
         return found
 

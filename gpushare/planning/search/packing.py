@@ -2,7 +2,8 @@
 
 A packing is searched card by card: each gets one of the fullest sets of the members that are left
 (bin completion). It is enough to try sets to which no other member can be added. The search goes
-back where the members that are left need more than the cards that are left.
+back where the members that are left need more than the cards that are left. If that takes long, it
+begins again with another order of the cards: most gangs that fit are packed quickly in some order.
 """
 
 from collections import Counter
@@ -10,43 +11,67 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate
 from math import gcd
 from operator import mul, sub
+from random import Random
 from typing import Final
 
-from gpushare.planning.budget import Budget
-from gpushare.planning.packing_limits import MOST_UNITS, Bins, exceeds, sums_of, usable
+from gpushare.planning.search.budget import Budget
+from gpushare.planning.search.packing_limits import MOST_UNITS, Bins, exceeds, sums_of, usable
 
 TRIES_A_STEP: Final = 8
-STEPS_A_TRY: Final = 40
+STEPS_A_TRY: Final = 20
+TRIES_A_CARD: Final = 1.5  # in one of several orders
+JITTER: Final = 0.5, 2.0
 
 Counts = tuple[int, ...]  # members of each size
 Packed = list[tuple[int, Counts]]  # free units of a card, and what it gets
 
 
-def pack(
-    sizes: Sequence[int], counts: Sequence[int], bins: Bins, budget: Budget
-) -> Generator[None, None, Packed | None]:
-    """Return what to put on cards; None if the members do not all fit.
+class Packing:
+    """Packs members of ``sizes``, in falling order, into cards, ``bins`` by free units."""
 
-    ``sizes`` are in falling order, ``bins`` are cards by free units. None is exact unless
-    ``budget.gave_up``.
-    """
-    cards = _cards_for(sizes, counts, bins)
-    unit = gcd(*sizes)
-    small = [size // unit for size in sizes]
-    scaled = [free // unit for free in cards]
-    if not cards or (yield from exceeds(small, counts, Counter(scaled))):
+    def __init__(self, sizes: Sequence[int], counts: Sequence[int], bins: Bins) -> None:
+        self._cards = _cards_for(sizes, counts, bins)
+        unit = gcd(*sizes)
+        self._sizes, self._counts = [size // unit for size in sizes], counts
+        self._free = [free // unit for free in self._cards]
+        self._order = list(range(len(self._cards)))
+        self._draw = Random(0)  # noqa: S311 - the same orders each time
+        self._orders = 0
+
+    def find(self, budget: Budget) -> Generator[None, None, Packed | None]:
+        """Return what to put on which cards, each time in another order of the cards.
+
+        None if the members do not all fit, or ``budget.gave_up``.
+        """
+        if not self._counts:
+            return []
+        if not self._cards:
+            return None
+        budget.gave_up = self._free[-1] > MOST_UNITS
+        while not budget.gave_up:
+            first = self._orders == 0
+            tries = round(len(self._cards) * TRIES_A_CARD)
+            part = Budget(budget.left // 5 if first else min(budget.left, tries * STEPS_A_TRY))
+            free = [self._free[card] for card in self._order]
+            found = yield from _Search(self._sizes, self._counts, free).run(part)
+            order = self._order.copy()
+            self._order.sort(key=lambda card: self._free[card] * self._draw.uniform(*JITTER))
+            self._orders += 1
+            budget.left -= part.used
+            if found is not None:
+                return [(self._cards[card], one) for card, one in zip(order, found, strict=False)]
+            if not part.gave_up:
+                return None
+            budget.gave_up = budget.left <= 0
         return None
-    if scaled[-1] > MOST_UNITS:
-        budget.gave_up = True
-        return None
-    found = yield from _Search(small, counts, scaled).run(budget)
-    return list(zip(cards, found, strict=False)) if found is not None else None
 
 
 def does_exceed(
     sizes: Sequence[int], counts: Sequence[int], bins: Bins
 ) -> Generator[None, None, bool]:
     """Return whether the members provably do not fit; False does not mean that they do."""
+    if not sizes:
+        return False
     cards = _cards_for(sizes, counts, bins)
     return not cards or (yield from exceeds(sizes, counts, Counter(cards)))
 

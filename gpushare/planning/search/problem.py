@@ -1,16 +1,16 @@
 """The groups and nodes of an area as numbers, for a search (pure)."""
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import Final
 
 from gpushare.placement.card_choice import FreeCard, is_wanted
 from gpushare.planning.areas import Candidates
-from gpushare.planning.draft import Besides, Draft
+from gpushare.planning.draft import Draft
 from gpushare.planning.first_fit import largest_first
-from gpushare.planning.node_states import Kind, LeftCard, LeftNode
+from gpushare.planning.search.node_states import Kind, LeftCard, LeftNode
 
 NODES_A_STEP: Final = 16
 
@@ -38,7 +38,7 @@ class Problem:
 
     def __init__(self, candidates: Sequence[Candidates], wanted: Sequence[int]) -> None:
         order = [group for group in largest_first(candidates) if wanted[group]]
-        most = max(order, key=lambda group: wanted[group])
+        most = max(order, key=lambda group: wanted[group], default=0)
         self.groups = [*(group for group in order if group != most), most]
         self.here = [candidates[group] for group in self.groups]
         self.counts = [wanted[group] for group in self.groups]
@@ -52,17 +52,16 @@ class Problem:
             )
             for need in self._needs
         ]
+        self._totals = {
+            name: sum(map(mul, (kind.amounts[n] for kind in self.kinds), self.counts))
+            for n, name in enumerate(self._resources)
+        }
         self.nodes: list[ProblemNode] = []
 
-    def read(self, besides: Besides) -> Generator[None, None, None]:
-        """Find the nodes that have room for any member."""
-        totals = [
-            sum(map(mul, (kind.amounts[n] for kind in self.kinds), self.counts))
-            for n in range(len(self._resources))
-        ]
+    def read(self, draft: Draft) -> Generator[None, None, None]:
+        """Find the nodes that have room for any member beside what is planned already."""
         least = min((kind.units for kind in self.kinds if kind.card_count), default=0)
         names = {rank[3]: None for here in self.here for rank in here.ranks}
-        draft = Draft(besides)
         for number, name in enumerate(names):
             if number % NODES_A_STEP == 0:
                 yield
@@ -72,16 +71,32 @@ class Problem:
             mask = sum(1 << kind for kind, here in enumerate(self.here) if name in here.takes)
             # More than all members together need is as good as what they need.
             free = [
-                min(node.free.get(resource, 0), total)
-                for resource, total in zip(self._resources, totals, strict=True)
+                min(node.free.get(resource, 0), total) for resource, total in self._totals.items()
             ]
-            free.append(1)  # of the members that are apart
+            free.append(not node.is_taken)  # by a member that is apart
             cards: dict[int, LeftCard] = {}
             for place in node.cards.places if node.cards is not None else ():
                 may = self._who_may(mask, place)
                 if may and place.free >= least:
                     cards[place.number] = place.free, may
             self.nodes.append(ProblemNode(name, mask, cards, tuple(free)))
+
+    def lacks_resources(self) -> bool:
+        """Return whether a resource other than cards is too little on all nodes together."""
+        amounts = [kind.amounts for kind in self.kinds]
+        return any(
+            sum(map(mul, each, self.counts)) > sum(node.free[n] for node in self.nodes)
+            for n, each in enumerate(zip(*amounts, strict=True))
+        )
+
+    def slack(self, free: Mapping[str, int] | None) -> float:
+        """Return for how many average members the resources other than cards are enough."""
+        if free is None:
+            return 0.0
+        return min(
+            (free.get(name, 0) / total for name, total in self._totals.items() if total),
+            default=0.0,
+        ) * sum(self.counts)
 
     def bins(self) -> Counter[int]:
         """Return the number of cards by what they have free."""
@@ -91,7 +106,7 @@ class Problem:
         """Return how many cards are needed in all, by the units of each; the largest first."""
         found: dict[int, int] = {}
         for kind, count in zip(self.kinds, self.counts, strict=True):
-            if kind.card_count:
+            if kind.card_count and count:
                 found[kind.units] = found.get(kind.units, 0) + count * kind.card_count
         return dict(sorted(found.items(), reverse=True))
 
@@ -100,10 +115,10 @@ class Problem:
 
         That is, each member with GPU memory uses one card and may use any.
         """
-        with_cards = [n for n, kind in enumerate(self.kinds) if kind.card_count]
+        with_cards = [n for n, kind in enumerate(self.kinds) if kind.card_count and self.counts[n]]
         every = sum(1 << kind for kind in with_cards)
         return all(self.kinds[kind].card_count == 1 for kind in with_cards) and all(
-            may == every for node in self.nodes for _, may in node.cards.values()
+            may & every == every for node in self.nodes for _, may in node.cards.values()
         )
 
     def _who_may(self, mask: int, place: FreeCard) -> int:

@@ -1,0 +1,1 @@
+"""Search for room for members that differ, if they do not fit one after the other."""
