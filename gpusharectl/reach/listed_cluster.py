@@ -6,6 +6,7 @@ asked, and its settings.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final
 
 from gpushare.annotations import inventory, pod_annotations
@@ -37,7 +38,7 @@ class ListedCluster:
         self._nodes = {node.name: node for node in nodes}
         self.unit_mib = unit_of(self._nodes.values())
         self.ledger = Ledger()
-        self._use = ResourceUse()
+        self._bound: list[Pod] = []
         self.unreadable: dict[str, str] = {}
         self._closed: dict[str, Reason] = {}
         self._pods: dict[str, Pod] = {}
@@ -57,7 +58,7 @@ class ListedCluster:
         if pod.is_terminal:
             return
         if pod.node:
-            self._use.put(pod.uid, pod.node, resources_used(pod))
+            self._bound.append(pod)
         if not pod_annotations.asks_for_share(pod):
             return
         self._pods[pod.uid] = pod
@@ -85,6 +86,13 @@ class ListedCluster:
     def node_names(self) -> set[str]:
         """Return the nodes that share GPUs, or try to."""
         return {*self.ledger.nodes(), *self._closed}
+
+    @cached_property
+    def _use(self) -> ResourceUse:
+        found = ResourceUse()
+        for pod in self._bound:
+            found.put(pod.uid, pod.node, resources_used(pod))
+        return found
 
     def all_node_names(self) -> Iterable[str]:
         """Return all nodes, with and without GPUs."""
