@@ -6,7 +6,6 @@ from collections import defaultdict
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.gangs.planning import GangPlanning
-from gpushare.groups.group import Group
 from gpushare.ledger.holds import Slot
 
 log = logging.getLogger(__name__)
@@ -20,23 +19,17 @@ class SlotRepair:
         self._ledger_at = self._resources_at = 0
 
     async def check(self) -> None:
-        """Replace unusable slots; a gang without room for that lets go, unless it has begun."""
+        """Replace slots that are unusable or were lost; without room a gang that can lets go."""
         for owner, lost in self._unusable().items():
             group = self._state.groups.named(owner)
             if group is None:
                 continue
             log.warning("slots are unusable", extra={"gang": owner, "slots": len(lost)})
-            await self._replace(group, lost)
-
-    async def _replace(self, group: Group, lost: list[Slot]) -> None:
-        for slot in lost:
-            self._state.ledger.drop_slot(slot.pod_uid)
-        if await self._planning.plan(group):
-            return
-        if self._gangs.record(group).begun_at is not None or self._gangs.is_binding(group):
-            return
-        self._gangs.give_up(group)
-        await self._planning.plan(group)
+            for slot in lost:
+                self._state.ledger.drop_slot(slot.pod_uid)
+            await self._planning.plan(group)
+        for group in self._gangs.in_part():
+            await self._planning.plan(group)
 
     def _unusable(self) -> dict[str, list[Slot]]:
         ledger, resources = self._state.ledger, self._state.resource_changes
@@ -63,6 +56,9 @@ class SlotRepair:
             ]
             pods = {slot.pod_uid: members[slot.pod_uid] for slot in judged}
             bad = self._planning.planner.unusable(judged, pods, owner, self._gangs.cooling())
-            if bad:
-                found[owner] = [slot for slot in judged if slot.pod_uid in bad]
+            lost = [slot for slot in judged if slot.pod_uid in bad]
+            if group is not None:
+                lost += [slot for slot in self._gangs.outside(group) if slot not in lost]
+            if lost:
+                found[owner] = lost
         return found

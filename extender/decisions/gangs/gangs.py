@@ -183,11 +183,23 @@ class Gangs:
         """
         if not group.zone_key:
             return None
+        found = None
         for pod in group.present():
             node = "" if pod.node and self._state.pod(pod.uid) is None else self._node_of(pod)
-            if node and (zone := self._label(node, group.zone_key)) is not None:
+            zone = self._label(node, group.zone_key) if node else None
+            if zone is not None and pod.node:
                 return zone
-        return None
+            found = found or zone
+        return found
+
+    def outside(self, group: Group) -> list[Slot]:
+        """Return the slots that are not in the zone of their gang: it may lose a node, for example.
+
+        Where members are bound decides, else where the most important one has its slot.
+        """
+        hold, zone = self._ledger.hold_of(str(group.key)), self.zone_of(group)
+        slots = hold.slots if hold is not None and zone is not None else ()
+        return [slot for slot in slots if self._label(slot.node, group.zone_key) != zone]
 
     def ask(self, group: Group) -> Ask | None:
         """Return what to plan for a gang; None if nothing is missing or members are."""
@@ -272,6 +284,8 @@ class Gangs:
             return None if self.in_zone(pod, [node]) else OTHER_ZONE
         if slot is None or slot.node != node:
             return NO_SLOT
+        if not self.in_zone(pod, [node]):
+            return OTHER_ZONE
         return FEW_MEMBERS if self.lacking(group, record) else None
 
     def may_preempt(self, pod: Pod) -> bool:
@@ -336,6 +350,23 @@ class Gangs:
                 record.plan = ""
                 record.wait_longer(now)
                 yield record
+
+    def in_part(self) -> Iterator[Group]:
+        """Yield the gangs that have some of their nodes or slots and lack others, if that is new.
+
+        Those without a bound member do not wait for their time: they may have to let go.
+        """
+        now = self._state.clock.monotonic()
+        for record in list(self._records.values()):
+            has_begun = record.begun_at is not None
+            if record.is_whole or record.is_broken or not (record.plan or has_begun):
+                continue
+            group = self._groups.named(record.owner)
+            if group is None or not group.is_ours or not self.lacking(group, record):
+                continue
+            is_due = now >= record.wait_until or not has_begun
+            if is_due and record.tried != self.revision(group):
+                yield group
 
     def begun(self) -> Iterator[tuple[Group, GangRecord]]:
         """Yield the gangs of which some members are bound, and never the minimum was."""
