@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Collection
 
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
@@ -42,9 +41,12 @@ class Replica:
         self.answers = GangAnswers(self.gangs, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, writer, clock)
         self._duties = GangDuties(scheduling, self.planning, writer, store, lambda *_: None)
-        right = PatchRight(store, clock)
         self._admission = Admission(
-            self.cluster.state, self.gangs, self.planning, Releaser(writer), right
+            self.cluster.state,
+            self.gangs,
+            self.planning,
+            Releaser(writer),
+            PatchRight(store, clock),
         )
         self._reconciler = Reconciler(
             self.cluster.state, self.binder, writer, clock, watch_is_behind=self._list_again
@@ -83,12 +85,17 @@ class Replica:
     def _list_again(self) -> None:
         self.set_lag(0.0)
 
-    def is_current(self) -> bool:
-        """Return whether the watch has told everything."""
-        return not self._events
+    def completable(self) -> set[str]:
+        """Return the gangs that have begun, with slots for all that are missing.
 
-    def names_without(self, names: Collection[str]) -> list[str]:
-        return [name for name in self.store.nodes if name not in names]
+        None if the watch has more to tell.
+        """
+        found = set()
+        for group in () if self._events else self.groups:
+            record = self.gangs.known(group)
+            if record is not None and group.begun and not self.gangs.lacking(group, record):
+                found.add(group.key.name)
+        return found
 
     def set_lag(self, seconds: float) -> None:
         self.lag = seconds

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any, Final, Literal
 
@@ -10,7 +11,7 @@ import msgspec
 
 from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown, Replaced
-from gpushare.objects.model import Node, Pod, PodCondition
+from gpushare.objects.model import Node, Pod
 from tests.unit.extender.scripted import changed
 
 Outcome = Literal["done", "slow", "refused", "lost", "done, unknown", "late, unknown"]
@@ -28,9 +29,9 @@ class Store:
     server gets a Binding, and ``evicts`` when it grants an eviction.
     """
 
-    server_date = formatdate(usegmt=True)
-
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now, self.may_patch = now, True
+        self.bound_at: dict[str, float] = {}  # by uid
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.outcomes: dict[str, Outcome] = {}
@@ -39,6 +40,10 @@ class Store:
         self.evicts: Callable[[Pod], None] = lambda _: None
         self.version = 0
         self._late: set[asyncio.Task[None]] = set()
+
+    @property
+    def server_date(self) -> str:
+        return formatdate(self.now(), usegmt=True)
 
     def put(self, item: Item) -> None:
         self.version += 1
@@ -69,6 +74,7 @@ class Store:
         if now.node or now.gates or now.metadata.deletion_timestamp:
             raise Conflict(f"{pod.key} is bound, gated or being deleted", code=409)
         written = {"annotations": now.annotations | dict(annotations)}
+        self.bound_at[pod.uid] = self.now()
         self.put(changed(now, written, spec={"node_name": node}))
 
     # What the extender uses of ``Kube``:
@@ -136,14 +142,15 @@ class Store:
 
     async def create_event(self, *_: object, **__: object) -> None: ...
 
-    async def request(self, method: str, path: str, *, body: Any = None) -> bytes:
-        if body is not None:  # whether pods may be patched
-            return msgspec.json.encode({"status": {"allowed": True}})
-        """Return a pod: how long it has been bound is not known here."""
-        assert method == "GET"
+    async def request(self, method: str, path: str, **_: object) -> bytes:
+        """Return when a pod was bound, or whether pods may be patched."""
+        if method == "POST":
+            await asyncio.sleep(0.002)
+            return msgspec.json.encode({"status": {"allowed": self.may_patch}})
         pod = await self.get_pod("default", path.rsplit("/", 1)[1])
-        bound = PodCondition(type="PodScheduled", status="True")
-        return msgspec.json.encode(changed(pod, status={"conditions": (bound,)}))
+        at = datetime.fromtimestamp(self.bound_at.get(pod.uid, 0.0), UTC).isoformat()
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
+        return msgspec.json.encode({"status": {"conditions": [condition]}})
 
     async def list_page(self, collection: Any, **_: object) -> bytes:
         """Return the pods that have succeeded, whatever else is selected."""
