@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from bench.apiserver import PODS
 from bench.waiting_pods.recording import Decide
@@ -45,7 +45,10 @@ class Latency:
 
 
 async def herd(setting: Setting, rounds: int, decide: Decide) -> None:
-    """Print the latency for each number of waiting pods, ungated and gated, measured in turn."""
+    """Print the latency for each number of waiting pods, measured in turn.
+
+    The last round also measures pods that are rejected, for whom a few seconds more do not matter.
+    """
     setting.extender.decide = decide
     setting.extender.keep_nodes = False
     found: dict[str, list[Latency]] = {}
@@ -63,11 +66,11 @@ async def herd(setting: Setting, rounds: int, decide: Decide) -> None:
     async with Updates(setting):
         for number in range(rounds):
             await measure("none")
-            for gated in (True, False):
-                waiting = 0
+            for gated in (True, False) if number + 1 == rounds else (True,):
+                waiting: list[dict[str, Any]] = []
                 for count in COUNTS:
                     group = f"{WAITING}-{number}-{gated}-{count}".lower()
-                    made = waiting_pods(group, count - waiting, **(GATED if gated else {}))
+                    made = waiting_pods(group, count - len(waiting), **(GATED if gated else {}))
                     for each in made:
                         each["metadata"]["labels"][LABEL] = WAITING
                     setting.extender.calls.clear()
@@ -75,9 +78,9 @@ async def herd(setting: Setting, rounds: int, decide: Decide) -> None:
                     if not gated:
                         names = {each["metadata"]["name"] for each in made}
                         await _until_rejected(setting, names)
-                    waiting = count
+                    waiting += made
                     await measure(f"{count} {'gated' if gated else 'rejected'}")
-                await setting.delete(WAITING)
+                await setting.delete_each(waiting)
             await measure("none")
     _print(setting, found)
 

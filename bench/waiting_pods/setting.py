@@ -32,7 +32,7 @@ _HIGH: Final = {"metadata": {"name": HIGH}, "value": 1000}
 _MOST_UPDATES: Final = 12
 _MODE: Final = Mode("recording extender", "recording")
 _QUIET_SECONDS: Final = 2.0
-_WAIT_SECONDS: Final = 300.0
+_WAIT_SECONDS: Final = 900.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class Setting:
 
     async def delete(self, group: str) -> None:
         await self.api.delete_all(PODS, f"{LABEL}={group}")
+
+    async def delete_each(self, pods: Sequence[Mapping[str, Any]]) -> None:
+        """Delete pods one by one: thousands at once can take longer than a request may."""
+        found = [{"metadata": each["metadata"], "gracePeriodSeconds": 0} for each in pods]
+        await self.api.each("DELETE", _pod_path, found)
 
     async def read(self, name: str) -> Pod:
         return msgspec.json.decode(await self.api.request("GET", f"{PODS}/{name}"), type=Pod)

@@ -13,7 +13,7 @@ from bench.waiting_pods.setting import GATED
 from bench.world import Shape, node_name, various
 from gpushare.kube.client import STRATEGIC_PATCH
 
-SHAPES: Final = {1000: Shape(1000, 2, 8), 5000: Shape(5000, 1, 2)}
+SHAPES: Final = {1000: Shape(1000, 1, 2), 5000: Shape(5000, 1, 2)}
 PODS_A_CASE: Final = 300
 _LISTED: Final = "short list"
 

@@ -16,10 +16,19 @@ from gpushare.placement.verdict_cache import Verdicts
 
 @dataclass(slots=True)
 class Filtered:
-    """``final`` are nodes that could not take the pod even if they were empty.
+    """The nodes that fit, and the reasons by node of those that do not.
+
+    kube-scheduler must not look for victims on a node that it has asked about: the node has passed
+    its own filters, so there are none, and the errors that it writes into the pod's condition
+    instead make it try the pod again, without end. So all of them are ``final``, unresolvable by
+    preemption. ``failed`` has only the pod's nominated node: if that is unresolvable,
+    kube-scheduler preempts elsewhere while victims there still end (default_preemption.go,
+    PodEligibleToPreemptOthers).
 
     ``best`` is where the pod is expected to go. If nodes are withheld (``is_short``), so are the
-    reasons of the rejected ones: kube-scheduler reads them only if no node is left.
+    reasons of the rejected ones: kube-scheduler reads them only if no node is left. If
+    ``is_retried``, kube-scheduler tries the pod again within ten seconds, though nothing in the
+    cluster changes.
     """
 
     fitting: list[str] = field(default_factory=list)
@@ -27,6 +36,7 @@ class Filtered:
     final: dict[str, str] = field(default_factory=dict)
     best: str = ""
     is_short: bool = False
+    is_retried: bool = False
 
 
 def reject_all(nodes: Sequence[str], why: str) -> Filtered:
@@ -44,11 +54,13 @@ def filter_nodes(
     few: int,
     last: Mapping[str, int] = NONE_TRIED,
     cooling: Collection[str] = (),
+    nominated: str | None = None,
 ) -> Filtered:
     """Sort ``nodes`` into the best ``few`` of those that fit, and the others.
 
     A ``few`` of 0 offers all. Nodes in ``last`` come after all others, in the order of their
-    numbers. Nodes in ``cooling`` fit only if no other node does.
+    numbers. Nodes in ``cooling`` fit only if no other node does. ``nominated`` is where
+    kube-scheduler makes room for the pod by preemption.
     """
     asked = set(nodes)
     resting = [name for name in cooling if name in asked and name in verdicts.fits]
@@ -65,10 +77,11 @@ def filter_nodes(
     found = Filtered(best=best[0] if best else "")
     found.fitting = [name for name in nodes if name in fits and name not in resting]
     refused = asked.difference(fits) if len(found.fitting) < len(nodes) else ()
-    for name in refused:
-        reason = verdicts.rejected.get(name, NO_CARDS)
-        (found.final if reason.is_final else found.failed)[name] = reason.text
-    found.failed |= dict.fromkeys(resting, COOLING.text)
+    rejected = {name: verdicts.rejected.get(name, NO_CARDS) for name in refused}
+    rejected |= dict.fromkeys(resting, COOLING)
+    for name, reason in rejected.items():
+        is_failed = name == nominated and not reason.is_final
+        (found.failed if is_failed else found.final)[name] = reason.text
     return found
 
 

@@ -69,6 +69,7 @@ class Scheduling:
             few=few,
             last=attempts.tried,
             cooling=self.state.failing_nodes.cooling(now),
+            nominated=pod.status.nominated_node_name,
         )
         if found.best and uid:
             pods.offer(uid, found.fitting if found.is_short else [found.best], now)

@@ -169,7 +169,7 @@ def refused(gpushare: Gpushare, node: str, units: int) -> None:
     asked = {"Pod": pod("asks", units), "NodeNames": [node]}
     _, answer = gpushare.call("POST", "/gpushare-scheduler/filter", asked)
     assert answer["NodeNames"] == []
-    assert "no single GPU has enough free" in answer["FailedNodes"][node]
+    assert "no single GPU has enough free" in answer["FailedAndUnresolvableNodes"][node]
 
 
 def check(pods: Workloads) -> str:

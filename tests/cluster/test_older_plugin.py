@@ -51,7 +51,7 @@ def test_pods_of_aliyun_are_counted(
         "POST", "/gpushare-scheduler/filter", {"Pod": asks, "NodeNames": [older]}
     )
     assert answer["NodeNames"] == []
-    assert list(answer["FailedNodes"]) == [older]
+    assert list(answer["FailedAndUnresolvableNodes"]) == [older]
 
     pods.create(pod("fits", 6138, node=older))
     wait_bound(pods, "fits")

@@ -17,7 +17,9 @@ def test_a_pod_runs_on_the_node_that_has_a_card_with_room(gpushare: Gpushare, po
     Demo(gpushare.cluster, gpushare, pods).filtering()
     asks = pod("asks-half", HALF)
     _, answer = gpushare.call("POST", f"{EXTENDER}/filter", {"Pod": asks, "NodeNames": ["n2"]})
-    assert answer["FailedNodes"] == {"n2": "no single GPU has enough free aliyun.com/gpu-mem"}
+    assert answer["FailedAndUnresolvableNodes"] == {
+        "n2": "no single GPU has enough free aliyun.com/gpu-mem"
+    }
     assert gpushare.card_of("asks-half") == gpushare.card_of("n3-half")
     pods.create(pod("asks-half-of-n1", HALF, node="n1"))
     env_is_card_on_record(pods, "asks-half", "n1-16276", "n2-a", "n2-b", "n3-full")

@@ -139,8 +139,7 @@ async def test_a_pod_goes_to_another_node_meanwhile():
     bench.cluster.node_changed(node("other", 16))
     found = asked(bench, "n", "other")
     assert found.fitting == ["other"]
-    assert found.failed == {"n": reasons.COOLING.text}
-    assert not found.final
+    assert found.final == {"n": reasons.COOLING.text}
 
 
 async def test_without_another_node_bind_refuses_so_that_kube_scheduler_tries_again():

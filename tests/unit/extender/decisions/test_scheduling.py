@@ -89,7 +89,7 @@ def test_all_that_fit_are_offered_where_few_do_and_reasons_are_told():
     made.bound("a", 16, "n003")
     found = made.filter("b")
     assert found.fitting == ["n000", "n001", "n002", "n004", "n005"]
-    assert found.failed == {"n003": reasons.NO_ROOM.text}
+    assert (found.failed, found.final) == ({}, {"n003": reasons.NO_ROOM.text})
 
 
 def test_all_are_offered_where_the_configuration_says_so():
@@ -320,7 +320,7 @@ def test_the_pods_own_reserve_is_no_obstacle_and_others_are():
     assert made.filter("a", 16, uid="uid-a").best == "n000"
     found = made.cluster.scheduling.filter(pod("a", 16, uid="uid-a"), ["n005"])
     assert found.fitting == ["n005"]
-    assert made.cluster.scheduling.filter(pod("b", 16), ["n005"]).failed == {
+    assert made.cluster.scheduling.filter(pod("b", 16), ["n005"]).final == {
         "n005": reasons.NO_ROOM.text
     }
 
