@@ -50,6 +50,9 @@ class Verbs:
         except NotWatchedYet as err:
             request[OUTCOME] = "not_watched"
             return answer(FilterResult(error=str(err)))
+        if found.is_retried:
+            request[OUTCOME] = "retried"
+            return answer(FilterResult(error=next(iter(found.final.values()))))
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting

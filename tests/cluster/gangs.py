@@ -15,10 +15,13 @@ from gpushare.contract import (
 )
 from gpushare.groups.model import Source
 from localcluster.gpushare import Gpushare
+from localcluster.versions import Version
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.gated import COMPONENTS
 from tests.trials.stage import paper_gpu_node
 
+WAKES_REJECTED_PODS: Final = Version(32)
 UNITS: Final = 16  # of each GPU
 ZONE: Final = "gangs/zone"
 _STAGE: Final = "gangs/stage"
@@ -26,7 +29,12 @@ _STAGE: Final = "gangs/stage"
 
 @contextmanager
 def gpu_nodes(gpushare: Gpushare, zones: Mapping[str, str], cards: int = 2) -> Iterator[None]:
-    """Add nodes without kubelets, with ``cards`` empty GPUs each; ``zones`` are by node."""
+    """Add nodes without kubelets, with ``cards`` empty GPUs each; ``zones`` are by node.
+
+    Before Kubernetes 1.32 the extender may patch pods, as gangs need it there.
+    """
+    if gpushare.cluster.version < WAKES_REJECTED_PODS:
+        gpushare.cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / "access.yaml"))
     made = (
         paper_gpu_node(name, cards, UNITS, labels={ZONE: zone, _STAGE: "true"})
         for name, zone in zones.items()

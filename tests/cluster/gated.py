@@ -46,7 +46,7 @@ def guard(cluster: Cluster) -> None:
 def by_policy(cluster: Cluster) -> Iterator[None]:
     """Gate pods by the MutatingAdmissionPolicy while the context lasts."""
     text = (COMPONENTS / "gates" / "gating.yaml").read_text()
-    text = text.replace("admissionregistration.k8s.io/v1\n", f"{_served(cluster)}\n")
+    text = text.replace("admissionregistration.k8s.io/v1\n", f"{served_version(cluster)}\n")
     cluster.kubectl("apply", "-f", "-", stdin=text)
     try:
         yield
@@ -54,7 +54,7 @@ def by_policy(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
 
 
-def _served(cluster: Cluster) -> str:
+def served_version(cluster: Cluster) -> str:
     """Return the newest version of the API for MutatingAdmissionPolicies."""
     group = "admissionregistration.k8s.io"
     found = cluster.kubectl("get", "--raw", f"/apis/{group}/v1")

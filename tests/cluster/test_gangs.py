@@ -11,6 +11,7 @@ from localcluster.workloads import Workloads
 from tests.cluster.expect import wait_bound, wait_event
 from tests.cluster.gangs import (
     UNITS,
+    WAKES_REJECTED_PODS,
     ZONE,
     bound,
     gpu_nodes,
@@ -97,12 +98,15 @@ def test_a_gang_that_no_zone_has_room_for_waits_although_all_zones_together_have
     assert bound(pods) == {}
 
 
-def test_members_beyond_the_minimum_follow_when_there_is_room(pods: Workloads):
+def test_members_beyond_the_minimum_follow_when_there_is_room(pods: Workloads, gpushare: Gpushare):
     pods.create(*(on_stage(f"filler-{number}", UNITS) for number in range(2)))
     wait_bound(pods, *names("filler", 2))
     pods.create(*(member("elastic", number, 2, UNITS) for number in range(6)))
     wait_members(pods, filler=2, elastic=4)
     pods.delete(*names("filler", 2))
+    if gpushare.cluster.version < WAKES_REJECTED_PODS:
+        # There kube-scheduler tries rejected pods again only when they change, or in five minutes.
+        gpushare.cluster.kubectl("annotate", "pods", "--all", "example.com/changed=true")
     wait_members(pods, elastic=6)
 
 

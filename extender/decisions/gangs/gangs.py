@@ -32,6 +32,7 @@ from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan, ZoneRole
 
 HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
+GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,13 @@ class Gangs:
         if record.is_broken:
             return self.refuse(nodes, BROKEN)
         if not self.has_members(group, record):
-            record.lacks_since = record.lacks_since or self._state.clock.monotonic()
-            return self.refuse(nodes, FEW_MEMBERS)
+            now = self._state.clock.monotonic()
+            if record.lacks_since is None:
+                record.lacks_since = now
+            # All of them have to be asked about before one passes, and a member that is created
+            # later is no event at which kube-scheduler tries these again.
+            is_retried = not group.is_plain and now - record.lacks_since < GATHERING_SECONDS
+            return self.refuse(nodes, FEW_MEMBERS, is_retried=is_retried)
         if record.plan and not self.lacking(group, record):
             return self.refuse(nodes, SURPLUS)
         return Missing.PLAN if self.is_due(group, record) else self.refuse(nodes, NO_ROOM)
@@ -157,13 +163,14 @@ class Gangs:
             return False
         return record.tried != self.revision(group)
 
-    def refuse(self, nodes: Sequence[str], why: Reason) -> Filtered:
+    def refuse(self, nodes: Sequence[str], why: Reason, *, is_retried: bool = False) -> Filtered:
         """Reject a pod on all nodes of the cluster, so that nothing is preempted for it.
 
         kube-scheduler takes the status of nodes that it has rejected itself from this answer too
         (schedule_one.go, findNodesThatPassExtenders).
         """
-        return Filtered(final=dict.fromkeys((*nodes, *self._state.nodes), why.text))
+        final = dict.fromkeys((*nodes, *self._state.nodes), why.text)
+        return Filtered(final=final, is_retried=is_retried)
 
     def in_zone(self, pod: Pod, nodes: Sequence[str]) -> Sequence[str]:
         """Return the nodes that a pod may be offered: those of the zone of its gang."""
@@ -522,7 +529,7 @@ class Gangs:
         # all up to the minimum have been offered their nodes.
         is_sure = record.is_whole or group.is_plain
         if not is_sure and group.bound + len(record.offered) + record.ended < group.minimum:
-            return self.refuse(nodes, ONE_BY_ONE)
+            return self.refuse(nodes, ONE_BY_ONE, is_retried=True)
         return _only(slot.node)
 
     def _ask(

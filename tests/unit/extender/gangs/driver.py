@@ -73,6 +73,10 @@ class GangCluster:
         texts = [*found.failed.values(), *found.final.values()]
         return found.fitting, texts[0] if texts else ""
 
+    async def is_retried(self, name: str) -> bool:
+        """Return whether kube-scheduler tries the pod again even if nothing changes."""
+        return (await self.answers.filter(self.kube.pods[name], self.nodes)).is_retried
+
     async def schedule(self, *names: str, without: Collection[str] = ()) -> dict[str, str]:
         """Try each pod once, as kube-scheduler does; return the nodes of those that are bound."""
         for name in names:

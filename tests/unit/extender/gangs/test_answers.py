@@ -133,6 +133,20 @@ async def test_members_that_only_kube_scheduler_can_judge_wait_until_all_have_be
     assert len(await cluster.schedule("g-0")) == 1
 
 
+async def test_members_that_wait_for_others_to_be_asked_about_are_tried_again_by_themselves():
+    cluster = GangCluster(FOUR_GPUS)
+    pods = [changed(pod, spec={"resource_claims": ({},)}) for pod in gang("g", 2)]
+    cluster.add(pods[0])
+    assert await cluster.is_retried("g-0")  # another member may appear, which is no event
+    cluster.time.now += 61
+    assert not await cluster.is_retried("g-0")
+    cluster.add(pods[1])
+    assert await cluster.is_retried("g-0")
+    plain = gang("plain", 2)
+    cluster.add(plain[0])
+    assert not await cluster.is_retried("plain-0")
+
+
 async def test_a_pod_of_a_gang_that_the_watch_has_not_shown_is_tried_again():
     cluster = GangCluster(FOUR_GPUS)
     (pod,) = gang("g", 1)
