@@ -11,7 +11,7 @@ import msgspec
 from extender.decisions.gangs.gangs import Gangs
 from extender.gangs.ended import EndedMembers
 from extender.gangs.planning import GangPlanning
-from gpushare.contract import ANNOTATION_SLOT
+from gpushare.annotations.slot_hint import is_released
 from gpushare.errors import ApiError
 from gpushare.groups.group import Group
 from gpushare.kube import paths, responses
@@ -40,7 +40,8 @@ class Takeover:
             await self._ended.count(group, record)
             if not record.is_whole and await self._is_old(group):
                 record.is_whole = True
-        released = [group for group in self._gangs.without_plan() if _is_released(group)]
+        waiting = self._gangs.without_plan()
+        released = [group for group in waiting if any(map(is_released, group.present()))]
         for group in (*begun, *released):
             if not self._gangs.record(group).is_whole and not await self._planning.plan(group):
                 log.warning("gang has no room for its members", extra={"gang": str(group.key)})
@@ -86,10 +87,3 @@ class _Bound(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Bound).decode
-
-
-def _is_released(group: Group) -> bool:
-    return any(
-        ANNOTATION_SLOT in pod.annotations and not pod.node and not pod.gates
-        for pod in group.present()
-    )

@@ -1,6 +1,7 @@
-"""Ends gangs that have begun and do not get their minimum in time."""
+"""Ends gangs that have begun, or were tied to a zone, and do not get their minimum in time."""
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
@@ -25,6 +26,7 @@ class Undo:
     def __init__(self, state: ClusterState, gangs: Gangs, kube: Writer, notice: Notice) -> None:
         self._clock, self._gangs, self._notice = state.clock, gangs, notice
         self._evictions = Evictions(kube, state.clock, any_version=True)
+        self._told: set[str] = set()  # the stranded gangs
 
     async def check(self) -> None:
         """Evict all bound members of the gangs whose time is over."""
@@ -39,24 +41,43 @@ class Undo:
             evicted = [pod for pod in bound if pod.has_controller]
             if not record.is_broken:
                 self._gangs.broke(group)
-                self._tell(group, bound, evicted)
+                BROKEN_GANGS.inc()
+                self._tell(
+                    group,
+                    (*evicted, *bound)[0],
+                    len(evicted),
+                    f"has {len(bound)} of {group.minimum} members bound and did not get the others "
+                    "bound in time: its bound members",
+                )
             if evicted:
                 due.append((group, evicted))
             else:
                 self._gangs.begin_again(group)  # members without a controller stay
+        due += self._stranded()
         self._evictions.keep_only({pod.uid for _, pods in due for pod in pods})
-        for _, pods in due:
+        for group, pods in due:
             for pod in pods:
-                if self._gangs.is_broken(pod) and self._evictions.may_ask(pod):
+                is_due = self._gangs.is_broken(pod) if pod.node else not group.bound
+                if is_due and self._evictions.may_ask(pod):
                     await self._evictions.ask(pod, REASON)
 
-    def _tell(self, group: Group, bound: tuple[Pod, ...], evicted: list[Pod]) -> None:
+    def _stranded(self) -> Iterator[tuple[Group, list[Pod]]]:
+        """Yield gangs that wait for room in the zone into which they were released.
+
+        Nothing takes a zone from a pod again. Its successor begins with a gate and without a zone.
+        """
+        owners = set()
+        for group, tied in self._gangs.stranded():
+            owners.add(str(group.key))
+            evicted = [pod for pod in tied if pod.has_controller]
+            if str(group.key) not in self._told:
+                why = "has had no room for long in the zone into which it was released: its members"
+                self._tell(group, (*evicted, *tied)[0], len(evicted), f"{why} there")
+            yield group, evicted
+        self._told = owners
+
+    def _tell(self, group: Group, pod: Pod, evicted: int, why: str) -> None:
         name = f"{group.key.namespace}/{group.key.name}"
-        BROKEN_GANGS.inc()
-        log.warning("gang is broken", extra={"gang": name, "evicted": len(evicted)})
-        self._notice(
-            (*evicted, *bound)[0],
-            EVENT,
-            f"gang {group.key.name} has {len(bound)} of {group.minimum} members bound and no room "
-            "for the others in time: its bound members that have a controller are evicted",
-        )
+        log.warning("members of a gang are evicted", extra={"gang": name, "evicted": evicted})
+        text = f"gang {group.key.name} {why} that have a controller are evicted"
+        self._notice(pod, EVENT, text)

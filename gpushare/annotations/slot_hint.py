@@ -25,6 +25,11 @@ def encode(node: str, cards: Sequence[str]) -> str:
     return msgspec.json.encode({"node": node, "cards": list(cards)}).decode()
 
 
+def is_released(pod: Pod) -> bool:
+    """Return whether the extender has removed a pod's gate, and no other gate or node is left."""
+    return ANNOTATION_SLOT in pod.annotations and not pod.node and not pod.gates
+
+
 def hinted_node(pod: Pod) -> str:
     """Return the node in a pod's annotation; empty without one that can be read."""
     text = pod.annotations.get(ANNOTATION_SLOT)

@@ -14,6 +14,7 @@ from typing import Final
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.filter import Filtered
 from extender.decisions.gangs.record import GangRecord, Revision
+from gpushare.annotations.slot_hint import is_released
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.reasons import (
@@ -232,7 +233,7 @@ class Gangs:
         is_begun = record.begun_at is not None and not record.is_whole
         expires_at = inf if is_begun else now + HELD_SECONDS
         self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
-        record.tried, record.no_room = None, None
+        record.tried, record.no_room, record.stranded_since = None, None, None
 
     def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
         """Note that there is no room for a gang as long as nothing changes since ``revision``."""
@@ -240,6 +241,8 @@ class Gangs:
         if group.gated and record.no_room is None and (speaker := self._speaker(group)):
             self._state.pods.report_again(speaker)
         record.tried, record.no_room = revision, found
+        if record.stranded_since is None and self.tied(group):
+            record.stranded_since = self._state.clock.monotonic()
         if record.avoid:
             # Without these nodes there was no room; they may be offered again at any time.
             record.avoid.clear()
@@ -374,6 +377,26 @@ class Gangs:
             is_due = now >= record.wait_until or not has_begun
             if is_due and record.tried != self.revision(group):
                 yield group
+
+    def tied(self, group: Group) -> list[Pod]:
+        """Return the members without a node that were released into a zone, and must go there."""
+        return [pod for pod in group.present() if group.zone_key and is_released(pod)]
+
+    def stranded(self) -> Iterator[tuple[Group, list[Pod]]]:
+        """Yield gangs without a bound member that had no room in their zone for too long.
+
+        With each come the members that are tied to the zone.
+        """
+        now = self._state.clock.monotonic()
+        for record in list(self._records.values()):
+            group, since = self._groups.named(record.owner), record.stranded_since
+            if group is None or since is None:
+                continue
+            tied = self.tied(group)
+            if group.bound or not tied:
+                record.stranded_since = None
+            elif now - since >= self.complete_seconds(group):
+                yield group, tied
 
     def begun(self) -> Iterator[tuple[Group, GangRecord]]:
         """Yield the gangs of which some members are bound, and never the minimum was."""

@@ -22,6 +22,7 @@ class GangRecord:
     ``is_whole`` whether the minimum has been bound at one time. ``ended`` counts members that have
     succeeded, which no watch shows; controllers with the uids ``ended_of`` have created them.
     ``tried`` is what the last plan that failed was based on, ``no_room`` its result.
+    ``stranded_since`` is when members that were released into a zone first had no room in it.
     ``lacks_since`` is when a member was first rejected because there are too few. ``offered`` has
     the members that kube-scheduler would have bound to their slot's node; ``avoid`` has nodes by
     member on which it would not.
@@ -39,6 +40,7 @@ class GangRecord:
     no_room: NoPlan | None = None
     wait_until: float = -inf
     wait_seconds: float = 0.0
+    stranded_since: float | None = None
     lacks_since: float | None = None
     offered: set[str] = field(default_factory=set)
     avoid: dict[str, frozenset[str]] = field(default_factory=dict)

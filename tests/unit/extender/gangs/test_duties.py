@@ -10,6 +10,7 @@ import pytest
 
 from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.settings.configuration import GangSettings
+from gpushare.contract import ANNOTATION_SLOT
 from gpushare.groups import reasons as texts
 from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.objects.model import OwnerReference, Pod
@@ -124,6 +125,34 @@ async def test_a_gang_that_does_not_get_its_minimum_in_time_is_evicted_and_told_
     cluster.add(owned(member("g-4", "g", 4, units=12)))
     cluster.time.now += 10
     assert len(await cluster.schedule("g-1", "g-2", "g-3", "g-4")) == 4
+
+
+async def test_released_members_without_room_in_their_zone_begin_again_with_a_gate():
+    cluster = GangCluster(
+        SIZES,
+        {"a": {"zone": "x"}, "b": {"zone": "y"}, "c": {"zone": "y"}},
+        gangs=GangSettings(complete_seconds=60),
+        kube=ListedKube(),
+    )
+    released = [
+        changed(owned(pod), {"annotations": pod.annotations | {ANNOTATION_SLOT: "{}"}})
+        for pod in gang("g", 2, zone_key="zone")
+    ]
+    bare = changed(released[1], {"owner_references": ()})
+    tied = [changed(pod, spec={"node_selector": {"zone": "x"}}) for pod in (released[0], bare)]
+    cluster.add(*tied)
+    cluster.put_node(changed(cluster.nodes["a"], spec={"unschedulable": True}))
+    assert (await cluster.offered("g-0"))[0] == []
+    cluster.time.now += 59
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
+    cluster.time.now += 1
+    await cluster.duties.check()
+    await cluster.duties.check()
+    assert [name for name, _ in cluster.kube.evicted] == ["g-0"]
+    told = [event for event in cluster.events if event[1] == "GpushareGangBroken"]
+    assert len(told) == 1
+    assert "no room for long in the zone into which it was released" in told[0][2]
 
 
 async def test_bound_members_without_a_controller_are_not_evicted():
