@@ -13,8 +13,10 @@ from extender.gangs.rights import PatchRight
 from extender.gates.patch import release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
 from gpushare.contract import ANNOTATION_POKE
+from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
+from gpushare.process.time_slices import in_slices
 
 EVERY_SECONDS: Final = 0.1
 ROUND_SECONDS: Final = 1.0  # for plans, of one round
@@ -59,44 +61,56 @@ class Admission:
         if not await self._right.is_given():
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
             return
-        self._release_all(tasks)
+        await self._release_all(tasks)
         until = time.perf_counter() + ROUND_SECONDS
         for group in self._gangs.without_plan():
             if not self._gangs.is_due(group, self._gangs.record(group)):
                 continue
+            await asyncio.sleep(0)
             if await self._planning.plan(group):
-                self._release_all(tasks)
+                await asyncio.sleep(0)
+                await in_slices(self._begin(tasks, self._of_gang(group)))
             if time.perf_counter() > until:
                 break
         await self._gated.plan()
-        self._release_all(tasks)
-        for pod in self._late():
-            tasks.create_task(self._poke(pod))
+        await self._release_all(tasks)
+        await in_slices(self._poke_late(tasks))
 
-    def _release_all(self, tasks: asyncio.TaskGroup) -> None:
-        for release in self._releases():
-            self._releasing.add(release.pod.uid)
-            tasks.create_task(self._release(release))
+    async def _release_all(self, tasks: asyncio.TaskGroup) -> None:
+        await in_slices(self._begin(tasks, self._releases()))
 
-    def _releases(self) -> Iterator[Release]:
+    def _begin(
+        self, tasks: asyncio.TaskGroup, releases: Iterator[Release | None]
+    ) -> Iterator[None]:
+        for release in releases:
+            if release is not None:
+                self._releasing.add(release.pod.uid)
+                tasks.create_task(self._release(release))
+            yield
+
+    def _releases(self) -> Iterator[Release | None]:
+        """Yield what can be released, and None for each pod and gang that cannot be."""
         for group in self._gangs.complete():
-            if not group.gated:
-                continue
-            zone = self._gangs.zone_of(group)
-            for pod in group.present():
-                if pod.has_our_gate:
-                    yield from self._release_of(pod, (group.zone_key, zone) if zone else None)
-        for pod in self._gated.waiting():
-            yield from self._release_of(pod, None)
-        for pod in self._state.gated_without_need.values():
-            if self._may_release(pod):
-                yield Release(pod, release_patch(pod))
+            yield from self._of_gang(group)
+        for pod in self._gated.with_slots():
+            yield self._release_of(pod, None)
+        for pod in list(self._state.gated_without_need.values()):
+            yield Release(pod, release_patch(pod)) if self._may_release(pod) else None
 
-    def _release_of(self, pod: Pod, zone: tuple[str, str] | None) -> Iterator[Release]:
+    def _of_gang(self, group: Group) -> Iterator[Release | None]:
+        yield None
+        if not group.gated:
+            return
+        zone = self._gangs.zone_of(group)
+        for pod in group.present():
+            if pod.has_our_gate:
+                yield self._release_of(pod, (group.zone_key, zone) if zone else None)
+
+    def _release_of(self, pod: Pod, zone: tuple[str, str] | None) -> Release | None:
         slot = self._state.ledger.slot_of(pod.uid)
-        if slot is not None and self._may_release(pod):
-            patch = release_patch(pod, node=slot.node, cards=slot.cards, zone=zone)
-            yield Release(pod, patch)
+        if slot is None or not self._may_release(pod):
+            return None
+        return Release(pod, release_patch(pod, node=slot.node, cards=slot.cards, zone=zone))
 
     def _may_release(self, pod: Pod) -> bool:
         return pod.uid not in self._releasing and self._retries.is_ready(pod.uid)
@@ -113,19 +127,22 @@ class Admission:
             # Its nodes are restricted by now, or we may not do this: the next plan shows.
             self._state.ledger.drop_slot(pod.uid)
 
-    def _late(self) -> Iterator[Pod]:
-        """Yield ungated members with slots about which kube-scheduler has not asked."""
+    def _poke_late(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
+        """Poke ungated members with slots about which kube-scheduler has not asked."""
         now = self._state.clock.monotonic()
         self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
         for group in self._gangs.complete():
+            yield
             record = self._gangs.record(group)
-            if now - record.held_at < POKE_SECONDS:
+            is_gated = group.gated == group.count - group.bound
+            if is_gated or now - record.held_at < POKE_SECONDS:
                 continue
             for pod in self._gangs.progress(group).slotted:
                 is_asked = pod.uid in record.offered and group.is_plain
                 if not (pod.gates or is_asked or pod.uid in self._poked):
                     self._poked[pod.uid] = now
-                    yield pod
+                    tasks.create_task(self._poke(pod))
+                    yield
 
     async def _poke(self, pod: Pod) -> None:
         """Change an annotation of the pod, at which kube-scheduler tries it again."""

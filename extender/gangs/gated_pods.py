@@ -1,19 +1,18 @@
 """Takes room for gated pods that belong to no gang: each one is planned like a gang of one."""
 
-import asyncio
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import HELD_SECONDS
+from extender.decisions.gangs.gated import GatedQueue
 from extender.gangs.planning import GangPlanning
-from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
-from gpushare.planning.shapes import Reader
+from gpushare.process.time_slices import in_slices
 
 SHAPES_AT_ONCE: Final = 100  # that have no room, in one round
-PODS_A_STEP: Final = 50
 
 
 class GatedPods:
@@ -21,47 +20,33 @@ class GatedPods:
 
     def __init__(self, state: ClusterState, planning: GangPlanning) -> None:
         self._state, self._planning = state, planning
+        self._queue = GatedQueue(state)
         self._tried: tuple[int, int, int] | None = None
 
-    def waiting(self) -> list[Pod]:
-        """Return the pods that only our gate keeps from kube-scheduler, most urgent first."""
-        found = (record.pod for record in list(self._state.pods.gated.values()))
-        pods = [pod for pod in found if pod is not None and _is_ours(pod)]
-        alone = [pod for pod in pods if self._state.groups.of(pod.uid) is None]
-        return sorted(alone, key=lambda pod: (-pod.priority, pod.metadata.creation_timestamp or ""))
+    def with_slots(self) -> Iterator[Pod]:
+        """Yield the pods for which room was kept, and which still have our gate."""
+        return self._queue.with_slots()
 
     async def plan(self) -> None:
         """Keep room for the waiting pods that fit, if anything has changed since."""
-        state = self._state
-        revision = (
-            state.ledger.changes.now, state.resource_changes.now, state.pods.changes.now,
-        )  # fmt: skip
+        state, queue = self._state, self._queue
+        await in_slices(queue.renew())
+        revision = state.ledger.changes.now, state.resource_changes.now, queue.entered
         if revision == self._tried:
             return
         self._tried = revision
-        full: set[Hashable] = set()
-        shapes = Reader(state)
-        for number, pod in enumerate(self._without_slot()):
-            if number % PODS_A_STEP == 0:
-                await asyncio.sleep(0)
-            if len(full) == SHAPES_AT_ONCE:
-                return
-            try:
-                shape = shapes.shape_of(pod).key
-            except RequestError:
-                continue  # explain says why
-            if shape in full:
-                continue
-            ask = Ask(pod.uid, (pod,), 1)
-            hold = await self._planning.hold_for(ask, state.clock.monotonic() + HELD_SECONDS)
-            if not hold:
-                full.add(shape)
-
-    def _without_slot(self) -> Iterator[Pod]:
-        for pod in self.waiting():
-            if self._state.ledger.slot_of(pod.uid) is None:
-                yield pod
-
-
-def _is_ours(pod: Pod) -> bool:
-    return pod.has_our_gate and not pod.has_foreign_gate and not pod.metadata.deletion_timestamp
+        heads = queue.firsts()
+        heapify(heads)  # places differ: shapes are not compared
+        full = 0
+        while heads and full < SHAPES_AT_ONCE:
+            place, shape = heappop(heads)
+            uid = place[-1]
+            pod = queue.pod(uid)
+            if pod is not None and state.ledger.slot_of(uid) is None:
+                expires_at = state.clock.monotonic() + HELD_SECONDS
+                if not await self._planning.hold_for(Ask(uid, (pod,), 1), expires_at):
+                    full += 1
+                    continue
+            queue.took_slot(uid)
+            if (after := queue.first(shape)) is not None:
+                heappush(heads, (after, shape))

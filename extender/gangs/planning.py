@@ -15,7 +15,7 @@ from gpushare.ledger.holds import Hold
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
-from gpushare.process.time_slices import run_in_turns
+from gpushare.process.time_slices import Turns
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +23,15 @@ TRIES: Final = 3  # the cluster may change while a plan is made
 
 
 class GangPlanning:
-    """One plan is made at a time: two plans must not count on the same free GPUs."""
+    """One plan is made at a time: two plans must not count on the same free GPUs.
+
+    ``slices`` are for whatever else computes for gangs.
+    """
 
     def __init__(self, scheduling: Scheduling) -> None:
         self._gangs, self._ledger = scheduling.gangs, scheduling.state.ledger
         self.planner = Planner(scheduling.state)
-        self._turn, self._slices = asyncio.Lock(), asyncio.Lock()
+        self._turn, self.slices = asyncio.Lock(), Turns()
 
     async def plan(self, group: Group) -> bool:
         """Keep slots for all missing members of a gang; return False if there is no room."""
@@ -81,7 +84,8 @@ class GangPlanning:
         began = time.perf_counter()
         nodes = ((pod.uid, hinted_node(pod)) for pod in ask.members)
         ask = replace(ask, hints={uid: node for uid, node in nodes if node})
-        found = await run_in_turns(self.planner.plan(ask), self._slices)
+        await asyncio.sleep(0)  # a gang of a thousand was read
+        found = await self.slices.run(self.planner.plan(ask))
         outcome = "fits" if isinstance(found, Plan) else "given_up" if found.gave_up else "no_room"
         PLANS.labels(outcome).inc()
         PLAN_SECONDS.observe(time.perf_counter() - began)

@@ -55,6 +55,7 @@ class Checker:
         account, resources = self._besides.left_now(name)
         left = _Left(account, resources)
         found: dict[str, Reason] = {}
+        rules: dict[Shape, Reason | None] = {}  # why the node takes no member of a shape
         for slot in slots:
             shape = self._shapes.get(slot.pod_uid)
             if shape is None or not _is_for(slot, shape):
@@ -64,7 +65,9 @@ class Checker:
             if shape.request is not None and name in self._cooling:
                 reason = COOLING
             elif not is_eligible:
-                reason = eligibility.why_not(self._world, name, shape, account)
+                if shape not in rules:
+                    rules[shape] = eligibility.why_not(self._world, name, shape, account)
+                reason = rules[shape]
             reason = reason or left.take(slot, shape)
             if reason is not None:
                 found[slot.pod_uid] = reason

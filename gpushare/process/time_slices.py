@@ -47,3 +47,31 @@ async def run_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T
                     return found
                 took = time.perf_counter() - began
             await asyncio.sleep(took)
+
+
+class Turns:
+    """Runs long and short computations, and lets other tasks run as long as these.
+
+    Unlike ``run_in_turns``, many short computations, one after the other, let others run too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._used = 0.0  # seconds since others could run
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """Run all steps and return their result; nothing else runs after the last step."""
+        while True:
+            async with self._lock:
+                if self._used >= SLICE_SECONDS:
+                    used, self._used = self._used, 0.0
+                    await asyncio.sleep(used)
+                began, before = time.perf_counter(), self._used
+                while self._used < SLICE_SECONDS:
+                    try:
+                        next(steps)
+                    except StopIteration as end:
+                        found: T = end.value
+                        return found
+                    finally:
+                        self._used = before + time.perf_counter() - began

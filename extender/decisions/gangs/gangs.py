@@ -401,9 +401,10 @@ class Gangs:
     def begun(self) -> Iterator[tuple[Group, GangRecord]]:
         """Yield the gangs of which some members are bound, and never the minimum was."""
         for record in list(self._records.values()):
+            if record.begun_at is None or record.is_whole:
+                continue
             group = self._groups.named(record.owner)
-            is_begun = record.begun_at is not None and not record.is_whole
-            if group is not None and group.is_ours and is_begun:
+            if group is not None and group.is_ours:
                 yield group, record
 
     def without_plan(self) -> list[Group]:
@@ -415,9 +416,9 @@ class Gangs:
         found = [
             group
             for group in self._groups
-            if group.is_ours
+            if group.count > group.bound
+            and group.is_ours
             and group.problem is None
-            and group.count > group.bound
             and self._lacks_plan(group)
         ]
         return sorted(found, key=lambda group: -group.priority)
@@ -427,8 +428,8 @@ class Gangs:
         return [
             group
             for group in self._groups
-            if group.problem is None
-            and group.count > group.bound
+            if group.count > group.bound
+            and group.problem is None
             and (record := self._records.get(str(group.key))) is not None
             and (record.is_whole or (record.plan and not self.lacking(group, record)))
         ]
@@ -436,8 +437,7 @@ class Gangs:
     def lacking_members(self) -> Iterator[tuple[Group, GangRecord]]:
         """Yield the gangs that have had a member rejected because there are too few."""
         for record in list(self._records.values()):
-            group = self._groups.named(record.owner)
-            if group is None or record.lacks_since is None:
+            if record.lacks_since is None or (group := self._groups.named(record.owner)) is None:
                 continue
             if record.is_whole or self.has_members(group, record):
                 record.lacks_since = None

@@ -1,6 +1,7 @@
 """Long computations run in slices, and other tasks run in between."""
 
 import asyncio
+import time
 
 from gpushare.process import time_slices
 
@@ -46,3 +47,48 @@ async def test_callers_that_share_a_turn_run_one_slice_at_a_time(monkeypatch):
             most = max(most, len(taken) - before)
     assert most == 1
     assert set(taken[:16]) == set(range(16))
+
+
+async def test_others_run_after_many_short_computations_as_after_a_long_one(monkeypatch):
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 0.001)
+    turns, others = time_slices.Turns(), 0
+
+    def step():
+        end = time.perf_counter() + 0.0002
+        while time.perf_counter() < end:
+            pass
+        yield
+        return 1
+
+    async def other():
+        nonlocal others
+        while True:
+            await asyncio.sleep(0)
+            others += 1
+
+    task = asyncio.create_task(other())
+    results = [await turns.run(step()) for _ in range(50)]
+    task.cancel()
+    assert sum(results) == 50
+    assert others >= 5
+
+
+async def test_nothing_else_runs_after_the_last_step_of_a_turn(monkeypatch):
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 1e-9)
+    world = 0
+
+    def steps():
+        for _ in range(5):
+            yield
+        return world
+
+    async def other():
+        nonlocal world
+        while True:
+            world += 1
+            await asyncio.sleep(0)
+
+    turns, task = time_slices.Turns(), asyncio.create_task(other())
+    assert await turns.run(steps()) == world
+    assert world > 1
+    task.cancel()
