@@ -57,10 +57,16 @@ class GangPlanning:
         If there is none and nothing is bound yet, plan the whole gang without the other nodes.
         """
         async with self._turn:
-            ask = self._gangs.ask_again(group, pod, nodes)
-            found = await self._made(ask)
-            if isinstance(found, Plan) and self._take(group, ask, found):
-                return True
+            for _ in range(TRIES):
+                slot = self._ledger.slot_of(pod.uid)
+                if slot is None or slot.node in nodes:
+                    return slot is not None  # by another plan
+                ask = self._gangs.ask_again(group, pod, nodes)
+                found = await self._made(ask)
+                if isinstance(found, NoPlan):
+                    break
+                if self._take(group, ask, found):
+                    return True
             has_begun = self._gangs.record(group).begun_at is not None
             if has_begun or self._gangs.is_binding(group):
                 return False

@@ -19,6 +19,10 @@ API_GROUPS: Final = {
     Source.POD_GROUP: ("scheduling.x-k8s.io", ("v1alpha1",)),
 }
 
+# kube-scheduler may wait ten seconds before it tries a member again; evicted pods come back.
+LEAST_TIMEOUT_SECONDS: Final = 15
+MOST_TIMEOUT_SECONDS: Final = 24 * 3600
+
 T = TypeVar("T")
 _ABSENT: Final = msgspec.Raw(b"null")
 
@@ -75,12 +79,11 @@ def value_of(found: PodGroupObject, source: Source) -> PodGroup:
     if source is Source.NATIVE:
         return _native(key, found.spec)
     spec = _decoded(found.spec, _CoschedulingSpec) or _CoschedulingSpec()
-    timeout = _decoded(spec.schedule_timeout_seconds, int)
-    return PodGroup(
-        key,
-        _minimum(_decoded(spec.min_member, int)),
-        timeout_seconds=timeout if timeout is not None and timeout > 0 else None,
-    )
+    stated = _decoded(spec.schedule_timeout_seconds, int)
+    timeout = None
+    if stated is not None and stated > 0:
+        timeout = min(max(stated, LEAST_TIMEOUT_SECONDS), MOST_TIMEOUT_SECONDS)
+    return PodGroup(key, _minimum(_decoded(spec.min_member, int)), timeout_seconds=timeout)
 
 
 def _native(key: GroupKey, raw: msgspec.Raw) -> PodGroup:

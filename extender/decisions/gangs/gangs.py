@@ -33,6 +33,7 @@ from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan, ZoneRole
 
 HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
+MOST_UNFIT: Final = 64  # members of a gang whose rejected nodes are remembered
 GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
 
 
@@ -92,7 +93,9 @@ class Gangs:
         owner = str(group.key)
         record = self._records.get(owner)
         if record is None:
-            record = self._records[owner] = GangRecord(owner)
+            record = GangRecord(owner)
+            if self._groups.get(group.key) is group:
+                self._records[owner] = record  # else its last member has gone meanwhile
         return record
 
     def known(self, group: Group) -> GangRecord | None:
@@ -124,9 +127,9 @@ class Gangs:
         group = self._groups.of(pod.uid)
         if group is None or group.key != key:
             return Missing.WATCH
-        if group.problem is not None:
-            return self.refuse(nodes, group.problem)
         record = self.record(group)
+        if group.problem is not None and not record.is_whole:
+            return self.refuse(nodes, group.problem)
         if slot is not None:
             return self._with_slot(group, record, pod, slot, nodes)
         if record.is_whole:
@@ -227,6 +230,7 @@ class Gangs:
         if not record.plan:
             record.plan, record.held_at = f"{self._state.clock.wall_ns():x}", now
             record.offered.clear()
+        record.offered.difference_update(slot.pod_uid for slot in plan.slots)
         before = self._ledger.hold_of(record.owner)
         slots = {slot.pod_uid: slot for slot in (before.slots if before is not None else ())}
         slots |= {slot.pod_uid: slot for slot in plan.slots}
@@ -275,9 +279,12 @@ class Gangs:
     def unfit(self, pod: Pod, nodes: Sequence[str]) -> None:
         """Note that kube-scheduler offers only ``nodes`` for a member: others do not fit it."""
         group = self._groups.of(pod.uid)
-        if group is not None:
-            others = frozenset(self._state.node_names().difference(nodes))
-            self.record(group).avoid[pod.uid] = others
+        if group is None:
+            return
+        avoid = self.record(group).avoid
+        if len(avoid) >= MOST_UNFIT:
+            del avoid[next(iter(avoid))]
+        avoid[pod.uid] = frozenset(self._state.node_names().difference(nodes))
 
     def why_not_bind(self, pod: Pod, node: str) -> Reason | None:
         """Return why a pod must not be bound to a node now; None for one without a gang."""
@@ -287,23 +294,25 @@ class Gangs:
         group = self._groups.of(pod.uid)
         if group is None or group.key != key:
             return NO_SLOT
-        if group.problem is not None:
-            return group.problem
         record, slot = self.record(group), self._ledger.slot_of(pod.uid)
         if record.is_whole:
             return None if self.in_zone(pod, [node]) else OTHER_ZONE
+        if group.problem is not None:
+            return group.problem
         if slot is None or slot.node != node:
             return NO_SLOT
         if not self.in_zone(pod, [node]):
             return OTHER_ZONE
-        return FEW_MEMBERS if self.lacking(group, record) else None
+        if self.lacking(group, record):
+            return NO_ROOM if self.has_members(group, record) else FEW_MEMBERS
+        return None
 
     def may_preempt(self, pod: Pod) -> bool:
         """Return whether kube-scheduler may evict pods for this one."""
         if key_of(pod) is None:
             return True
         group = self._groups.of(pod.uid)
-        return group is not None and group.problem is None and self.record(group).is_whole
+        return group is not None and self.record(group).is_whole
 
     def speaks(self, pod: Pod) -> bool:
         """Return whether Events about the pod are written: of a gang, only one member gets them."""

@@ -94,7 +94,7 @@ async def test_no_member_is_bound_while_another_one_has_lost_its_slot():
     cluster.add(*gang("g", 4))
     (at,), _ = await cluster.offered("g-0")
     cluster.cluster.ledger.drop_slot(cluster.kube.pods["g-1"].uid)
-    with pytest.raises(NoRoom, match=texts.FEW_MEMBERS.text):
+    with pytest.raises(NoRoom, match=texts.NO_ROOM.text):
         await cluster.bind("g-0", at)
 
 

@@ -271,3 +271,26 @@ async def test_groups_of_pods_without_gpu_memory_are_left_to_others():
     cluster.add(worker)
     [shown] = cluster.cluster.state.gangs.views()
     assert (shown.members, shown.bound) == (4, 1)
+
+
+async def test_members_of_a_gang_that_was_whole_are_placed_after_its_pod_group_is_deleted(cluster):
+    groups = cluster.cluster.state.groups
+    groups.put_pod_group(POD_GROUP)
+    pods = gang("g", 5, source=Source.POD_GROUP, units=4)
+    cluster.add(*pods[:4])
+    assert len(await cluster.schedule(*names("g", 4))) == 4
+    groups.drop_pod_group(POD_GROUP.key)
+    await cluster.duties.check()
+    cluster.delete("g-0")
+    cluster.add(pods[4])
+    assert list(await cluster.schedule("g-4")) == ["g-4"]
+
+
+async def test_a_plan_for_a_gang_that_has_gone_meanwhile_leaves_nothing_behind(cluster):
+    cluster.add(*gang("g", 2))
+    group = cluster.gangs.group_of(cluster.kube.pods["g-0"])
+    for name in names("g", 2):
+        cluster.delete(name)
+    assert not await cluster.planning.plan(group)
+    assert cluster.gangs.known(group) is None
+    assert cluster.held == 0

@@ -58,6 +58,12 @@ def test_a_minimum_that_is_none_is_not_read(minimum):
     assert native({"schedulingPolicy": {"gang": {"minCount": minimum}}}).minimum is None
 
 
+@pytest.mark.parametrize(("stated", "counted"), [(1, 15), (86_401, 86_400), (10**30, 86_400)])
+def test_a_timeout_evicts_no_gang_at_once_and_keeps_no_room_for_days(stated, counted):
+    spec = {"minMember": 3, "scheduleTimeoutSeconds": stated}
+    assert coscheduling(spec) == PodGroup(OTHER, 3, timeout_seconds=counted)
+
+
 @pytest.mark.parametrize("timeout", [0, -5, "60", None, 1.5, []])
 def test_a_timeout_that_cannot_be_read_does_not_hide_the_minimum(timeout):
     spec = {"minMember": 3, "scheduleTimeoutSeconds": timeout}
