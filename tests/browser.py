@@ -170,14 +170,21 @@ class Page:
         script = "const d = document.getElementById('detail'); return d.open ? d.innerText : ''"
         return str(self.run(script))
 
-    def accessible(self) -> list[tuple[str, str]]:
-        """Return role and name of everything that a screen reader announces."""
-        tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})
-        return [
-            (each["role"]["value"], each.get("name", {}).get("value", ""))
-            for each in tree["nodes"]
-            if not each.get("ignored")
-        ]
+    def accessible(self, inside: str = "") -> list[tuple[str, str]]:
+        """Return role and name of everything that a screen reader announces.
+
+        With ``inside``, only of the elements of this role and what they contain.
+        """
+        tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        wanted = set() if inside else {each["nodeId"] for each in tree}
+        found = []
+        for each in tree:  # parents come before their children
+            role, name = (each.get(key, {}).get("value", "") for key in ("role", "name"))
+            if role == inside or each.get("parentId") in wanted:
+                wanted.add(each["nodeId"])
+            if each["nodeId"] in wanted and not each.get("ignored"):
+                found.append((role, name))
+        return found
 
     def violations(self, axe: Path) -> list[str]:
         """Return what axe-core finds wrong for people with disabilities."""

@@ -61,6 +61,7 @@ function visibleNodes() {
   return [...(open && store.nodes.has(open) ? [open] : []), ...nodes.visible().map((node) => node.name)];
 }
 
+let gangs = []; // that are shown
 let isDue = false;
 let heardAt = 0;
 function heard(kind, data) {
@@ -94,7 +95,8 @@ function draw() {
   showHead(sum, [...store.pods.values()]);
   heat.show(store.byName(), found.nodes);
   showHistory(at("history"), at("history-text"), store.history, Date.now() / 1000);
-  showGangs(ordered(found.gangs), store.gangs.size, store.moreGangs);
+  gangs = ordered(found.gangs);
+  showGangs(gangs, store.gangs.size, store.moreGangs);
   showNamespaces(at("namespaces"), namespaces(store), ns, sum.total);
   at("nodes-count").textContent = shownOf(found.nodes.length, sum.nodes);
   at("waiting-count").textContent = shownOf(found.pods.length, sum.pending);
@@ -146,7 +148,9 @@ let announcing = 0;
 function announceFound() {
   clearTimeout(announcing);
   announcing = setTimeout(() => {
-    announce(`${counted(nodes.items.length, "node")}, ${counted(pending.items.length, "pending pod")}`);
+    const found = [counted(nodes.items.length, "node"), counted(pending.items.length, "pending pod")];
+    if (store.gangs.size > 0) found.push(counted(gangs.length, "gang"));
+    announce(found.join(", "));
   }, ANNOUNCE_MS);
 }
 
@@ -229,6 +233,7 @@ switchTheme(at("theme"));
 routed(route.now);
 setInterval(() => {
   pending.draw(true);
+  showGangs(gangs, store.gangs.size, store.moreGangs);
   showHead(sums(store), [...store.pods.values()]);
 }, AGES_MS);
 follower.start();

@@ -117,7 +117,10 @@ def test_everything_can_be_done_with_the_keys(page):
     assert page.focused.startswith("gke-l4-02")
     page.press("END", "HOME", "PAGE_DOWN", "ARROW_UP")
     assert page.focused.startswith("gke-l4-03")
-    page.press("/", "ESCAPE", "ESCAPE", "TAB", "TAB")
+    page.press("/", "ESCAPE", "ESCAPE", "TAB")
+    assert page.focused == "gang-box"
+    assert page.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.press("TAB", "TAB")
     assert page.focused.startswith("default/train-llama-0")
     page.press("ENTER")
     page.wait("the reason", lambda: "Nearest nodes" in page.detail)
@@ -142,11 +145,12 @@ def test_a_screen_reader_gets_what_is_visible_and_not_every_change(page, stage):
     roles = {role for role, _ in found}
     assert {"banner", "main", "contentinfo", "grid", "row", "rowheader", "gridcell"} <= roles
     assert [name for role, name in found if role == "searchbox"] == [
-        "Filter by node, pod, namespace or model"
+        "Filter by node, pod, gang, namespace or model"
     ]
     assert [name for role, name in found if role == "grid"] == ["Nodes 14", "Pending pods 4"]
-    nameless = [role for role, name in found if role in {"row", "gridcell", "button"} and not name]
+    nameless = [role for role, name in found if role in {"cell", "gridcell", "button"} and not name]
     assert nameless == []
+    assert all(name for role, name in page.accessible("grid") if role == "row")
     cells = [name for role, name in found if role == "gridcell"]
     assert any(name.startswith("GPU 3 unhealthy ") for name in cells)
     rows = [name for role, name in found if role == "row"]
@@ -163,7 +167,8 @@ def test_a_screen_reader_gets_what_is_visible_and_not_every_change(page, stage):
         stage.bind(f"p{i}", "gke-t4-01", 0, 10)
     page.wait("the shares", lambda: "default/p4" in page.shares)
     page.filter("t4")
-    page.wait("the announcement", lambda: "6 nodes, 0 pending pods" in page.run("return said"))
+    found = "6 nodes, 0 pending pods, 0 gangs"
+    page.wait("the announcement", lambda: found in page.run("return said"))
     assert all("pending pods" in each for each in page.run("return said"))
 
 

@@ -19,6 +19,11 @@ return Array.from(document.querySelectorAll("#gang-table tbody"), ({ rows: [firs
 """
 SEEN = "return document.getElementById('gangs').checkVisibility()"
 TEXT = "return document.getElementById(arguments[0]).innerText"
+LAST_IS_IN_SIGHT = """
+const [box, last] = ["#gang-box", "#gang-table tbody:last-child"].map(
+  (each) => document.querySelector(each).getBoundingClientRect());
+return last.bottom <= box.bottom;
+"""
 # The parts of gangs that stick out of the table, and of the table that stick out of the page.
 OUTSIDE = """
 const box = document.querySelector(".gang-table").getBoundingClientRect();
@@ -75,6 +80,32 @@ def test_the_filter_finds_gangs_too(page):
     assert page.run(TEXT, "gangs-title") == "Gangs 1 of 2"
     page.open("ns=serving")
     assert gangs(page) == []
+    assert page.run(TEXT, "gangs").split("\n\n") == ["Gangs 0 of 2", "No gang matches."]
+
+
+def test_a_screen_reader_gets_a_table_of_gangs_in_a_region_of_their_own(page):
+    page.wait("the gangs", lambda: len(gangs(page)) == 2)
+    regions = [name for role, name in page.accessible() if role == "region"]
+    assert regions == ["Overview", "Nodes 14", "Gangs 2", "Pending pods 4"]
+    found = page.accessible("table")
+    assert found[0] == ("table", "Gangs 2")
+    heads = [name for role, name in found if role == "columnheader"]
+    assert heads == ["Gang", "Bound", "State"]
+    assert [name for role, name in found if role == "rowheader"] == ["etl default", "bert default"]
+    cells = [name for role, name in found if role == "cell"]
+    assert cells[-3:] == ["2 of 2", "placed 1 h", "Placed: 2 of 2."]
+
+
+def test_the_keys_scroll_long_lists_of_gangs(driver, stage):
+    for number in range(30):
+        stage.add_member(f"p{number}", f"gang-{number:02}", 2, None, gate=GATE_ADMISSION)
+    page = Page(driver, stage.origin).open()
+    page.wait("the gangs", lambda: len(gangs(page)) == 30)
+    page.press("/", "ESCAPE", "TAB")
+    while page.focused != "gang-box":
+        page.press("TAB")
+    page.press("END")
+    page.wait("the last gang", lambda: page.run(LAST_IS_IN_SIGHT))
 
 
 def test_more_gangs_than_are_sent_are_counted(driver, stage, monkeypatch):

@@ -23,6 +23,9 @@ export function ordered(gangs) {
 // `found` are those that match the filters, `all` is the number of all, `more` of those not sent.
 export function showGangs(found, all, more) {
   at("gangs").hidden = all === 0;
+  at("gang-table").hidden = found.length === 0;
+  at("gang-box").hidden = found.length === 0 && !more;
+  at("no-gangs").hidden = found.length > 0;
   const shown = number(found.length);
   set(at("gangs-count"), found.length === all && !more ? shown : `${shown} of ${number(all + more)}`);
   set(at("more-gangs"), more ? `${number(more)} more are not sent: \`gpushare gangs -n NAMESPACE\` lists them.` : "");
