@@ -58,7 +58,8 @@ class Admission:
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
-        if not await self._right.is_given():
+        self._gangs.admits = await self._right.is_given()
+        if not self._gangs.admits:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
             return
         await self._release_all(tasks)

@@ -34,6 +34,7 @@ from gpushare.planning.ask import Ask, NoPlan, Plan, ZoneRole
 
 HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
 MOST_UNFIT: Final = 64  # members of a gang whose rejected nodes are remembered
+AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
 GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
 
 
@@ -76,13 +77,14 @@ class Gangs:
     """All gangs that the watch has shown. Plans are made only by the replica that decides.
 
     ``may_keep``: whether plans may be kept; false once this replica has stopped deciding.
+    ``admits``: whether waiting gangs are planned again also if kube-scheduler does not ask.
     """
 
     def __init__(self, state: ClusterState, policy: GangPolicy = _POLICY) -> None:
         self._state, self._ledger, self._groups = state, state.ledger, state.groups
         self._policy = policy
         self._records: dict[str, GangRecord] = {}
-        self.may_keep = True
+        self.may_keep, self.admits = True, False
 
     def group_of(self, pod: Pod) -> Group | None:
         """Return the gang of a pod as the watch has shown it."""
@@ -146,7 +148,7 @@ class Gangs:
             return self.refuse(nodes, FEW_MEMBERS, is_retried=is_retried)
         if record.plan and not self.lacking(group, record):
             return self.refuse(nodes, SURPLUS)
-        return Missing.PLAN if self.is_due(group, record) else self.refuse(nodes, NO_ROOM)
+        return self._without_room(group, record, nodes)
 
     def complete_seconds(self, group: Group) -> float:
         """Return the time from the first bound member of a gang to its minimum."""
@@ -245,6 +247,7 @@ class Gangs:
         if group.gated and record.no_room is None and (speaker := self._speaker(group)):
             self._state.pods.report_again(speaker)
         record.tried, record.no_room = revision, found
+        record.failed_at = self._state.clock.monotonic()
         if record.stranded_since is None and self.tied(group):
             record.stranded_since = self._state.clock.monotonic()
         if record.avoid:
@@ -484,7 +487,7 @@ class Gangs:
 
         No plan that is being made is kept any more, until this replica takes over again.
         """
-        self.may_keep = False
+        self.may_keep = self.admits = False
         for record in self._records.values():
             record.plan, record.tried, record.no_room = "", None, None
             record.offered.clear()
@@ -543,11 +546,25 @@ class Gangs:
         """Return whether the minimum is bound; while the minimum is unknown, nobody can say."""
         return group.problem is None and group.bound + record.ended >= group.minimum
 
+    def _without_room(
+        self, group: Group, record: GangRecord, nodes: Sequence[str]
+    ) -> Filtered | Missing:
+        """Answer for a member of a gang that had no room when it was last planned, if it was.
+
+        kube-scheduler asks about all members of all waiting gangs, and waits for each answer.
+        """
+        if not self.is_due(group, record):
+            return self.refuse(nodes, NO_ROOM)
+        is_same = record.tried is not None and record.tried[-1] == group.version
+        if is_same and self._state.clock.monotonic() - record.failed_at < AGAIN_SECONDS:
+            return self.refuse(nodes, NO_ROOM, is_retried=not self.admits)
+        return Missing.PLAN
+
     def _with_slot(
         self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
     ) -> Filtered | Missing:
         if not record.is_whole and self.lacking(group, record):
-            return Missing.PLAN if self.is_due(group, record) else self.refuse(nodes, NO_ROOM)
+            return self._without_room(group, record, nodes)
         if record.begun_at is None:
             # A member about which kube-scheduler never asks must not hold the room forever.
             latest = record.held_at + self.complete_seconds(group)

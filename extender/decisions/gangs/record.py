@@ -21,7 +21,8 @@ class GangRecord:
     when they were taken, ``begun_at`` when a member with GPU memory was first found bound,
     ``is_whole`` whether the minimum has been bound at one time. ``ended`` counts members that have
     succeeded, which no watch shows; controllers with the uids ``ended_of`` have created them.
-    ``tried`` is what the last plan that failed was based on, ``no_room`` its result.
+    ``tried`` is what the last plan that failed was based on, ``failed_at`` when that was, and
+    ``no_room`` its result.
     ``stranded_since`` is when members that were released into a zone first had no room in it.
     ``lacks_since`` is when a member was first rejected because there are too few. ``offered`` has
     the members that kube-scheduler would have bound to their slot's node; ``avoid`` has nodes by
@@ -37,6 +38,7 @@ class GangRecord:
     ended: int = 0
     ended_of: frozenset[str] = frozenset()
     tried: Revision | None = None
+    failed_at: float = -inf
     no_room: NoPlan | None = None
     wait_until: float = -inf
     wait_seconds: float = 0.0

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from extender.decisions.filter import Filtered
 from gpushare.errors import NoRoom
 from gpushare.groups import reasons as texts
 from gpushare.objects.scheduling import ContainerPort
@@ -201,3 +202,40 @@ async def test_a_part_of_a_plan_is_not_kept_when_the_rest_has_lost_its_room():
     cluster.add(*gang("g", 3, minimum=3, units=16)[2:])
     assert (await cluster.offered("g-2"))[0] == []
     assert cluster.held == 0
+
+
+@pytest.mark.parametrize("admits", [False, True])
+async def test_a_waiting_gang_is_planned_again_after_a_second_or_when_it_changes(
+    admits, monkeypatch
+):
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.gangs.admits = admits
+    cluster.add(*gang("g", 5))
+    plans = 0
+    plan = cluster.planning.planner.plan
+
+    def counted(ask):
+        nonlocal plans
+        plans += 1
+        return plan(ask)
+
+    monkeypatch.setattr(cluster.planning.planner, "plan", counted)
+
+    async def ask_all() -> list[Filtered]:
+        found = []
+        for number, name in enumerate(names("g", 5)):
+            cluster.add(pod(f"other-{plans}-{number}", 1, node="a"))  # each is a change
+            found.append(await cluster.answers.filter(cluster.kube.pods[name], list(FOUR_GPUS)))
+        return found
+
+    answers = await ask_all()
+    assert plans == 1
+    assert not answers[0].is_retried
+    # kube-scheduler may not hear of the change again: without Admission it must try again.
+    assert {each.is_retried for each in answers[1:]} == {not admits}
+    cluster.time.now += 1
+    await ask_all()
+    assert plans == 2
+    cluster.add(*gang("g", 6, minimum=5)[5:])
+    await ask_all()
+    assert plans == 3

@@ -67,6 +67,7 @@ async def test_room_that_comes_while_a_plan_is_made_is_used(cluster):
     cluster.add(*gang("g", 6))
     during_a_plan(cluster, lambda: cluster.put_node(node("c", 16, 16)))
     assert (await cluster.offered("g-0"))[0] == []
+    cluster.time.now += 1
     assert (await cluster.offered("g-0"))[0] != []
 
 
