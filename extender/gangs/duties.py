@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
@@ -13,13 +14,21 @@ from extender.gangs.takeover import Takeover
 from extender.gangs.undo import Undo
 from extender.watch.events import Notice
 from gpushare.kube.client import Kube
+from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 0.1
 
+Duty = Callable[[], Awaitable[None]]
+
 
 class GangDuties:
+    """The duties run beside each other: an answer that the API server owes to one delays no other.
+
+    The order in which they see a change does not matter: each looks at the gangs as they are.
+    """
+
     def __init__(
         self,
         scheduling: Scheduling,
@@ -33,30 +42,51 @@ class GangDuties:
         self._repair = SlotRepair(state, self._gangs, planning)
         self._undo = Undo(state, self._gangs, writer, notice)
         self._ended = EndedMembers(state, self._gangs, kube)
-        self._takeover = Takeover(self._gangs, planning, self._ended, kube)
+        self._takeover = Takeover(self._gangs, planning, self._ended, kube, state.clock)
+        self._all: tuple[Duty, ...] = (
+            self._check_slots,
+            self._undo.check,
+            self._ended.check,
+            self._takeover.check,
+        )
 
     async def take_over(self) -> None:
         """Plan again what a former leader has begun; call it before the first answer."""
-        self._refresh()
+        await self._refresh()
         await self._takeover.run()
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_SECONDS)
-            await self.check()
+        async with asyncio.TaskGroup() as tasks:
+            for duty in self._all:
+                tasks.create_task(_repeat(duty))
 
-    def _refresh(self) -> None:
+    async def check(self) -> None:
+        """Fulfill each duty once."""
+        for duty in self._all:
+            await duty()
+
+    async def _refresh(self) -> None:
         """Note changes of PodGroups, such as a smaller minimum."""
         changes = self._groups.changes
         names = changes.since(self._refreshed_at)
         self._refreshed_at = changes.now
-        for name in [str(group.key) for group in self._groups] if names is None else names:
-            self._gangs.refresh(name)
+        if names is None:
+            names = [str(group.key) for group in self._groups]
+        await in_slices(self._refreshed(names))
 
-    async def check(self) -> None:
-        self._refresh()
+    def _refreshed(self, names: Iterable[str]) -> Iterator[None]:
+        for name in names:
+            self._gangs.refresh(name)
+            yield
+
+    async def _check_slots(self) -> None:
+        await self._refresh()
         for record in self._gangs.expired():
             log.warning("hold of a gang has expired", extra={"gang": record.owner})
         await self._repair.check()
-        await self._undo.check()
-        await self._ended.check()
+
+
+async def _repeat(duty: Duty) -> None:
+    while True:
+        await asyncio.sleep(EVERY_SECONDS)
+        await duty()

@@ -1,7 +1,9 @@
 """Counts members that have succeeded, which no watch shows, where a gang lacks members."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 import msgspec
@@ -24,6 +26,9 @@ from gpushare.process.time_slices import in_slices
 log = logging.getLogger(__name__)
 
 LACKS_SECONDS: Final = 0.5  # members of a new gang come one by one
+AGAIN_SECONDS: Final = 5.0  # between two lists for a gang that changes
+LIST_SECONDS: Final = 10.0
+AT_ONCE: Final = 4
 _LABELS: Final = {
     Source.POD_GROUP: LABEL_POD_GROUP,
     Source.LABELS: LABEL_GANG,
@@ -40,24 +45,30 @@ class EndedMembers:
 
     def __init__(self, state: ClusterState, gangs: Gangs, kube: Kube) -> None:
         self._clock, self._gangs, self._kube = state.clock, gangs, kube
-        self._read: dict[str, int] = {}  # version of a gang, by owner
+        self._read: dict[str, tuple[int, float]] = {}  # version of a gang and when, by owner
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._retries: Retries[str] = Retries(state.clock)
 
     async def check(self) -> None:
-        """Ask the API server about gangs that lack members, once for each of their versions."""
+        """Ask the API server about gangs that lack members, again when they have changed."""
         now = self._clock.monotonic()
         lacking = list(self._gangs.lacking_members())
         self._read = {r.owner: self._read[r.owner] for _, r in lacking if r.owner in self._read}
-        for group, record in lacking:
-            since = record.lacks_since if record.lacks_since is not None else now
-            is_due = now - since >= LACKS_SECONDS and self._retries.is_ready(record.owner)
-            if is_due and self._read.get(record.owner) != group.version:
-                version = group.version
-                is_read = await self.count(group, record)
-                self._retries.tried(record.owner, landed=is_read)
-                if is_read:
-                    self._read[record.owner] = version
+        async with asyncio.TaskGroup() as tasks:
+            for group, record in lacking:
+                since = record.lacks_since if record.lacks_since is not None else now
+                is_due = now - since >= LACKS_SECONDS and self._retries.is_ready(record.owner)
+                version, at = self._read.get(record.owner, (0, -inf))
+                if is_due and version != group.version and now - at >= AGAIN_SECONDS:
+                    tasks.create_task(self._look(group, record))
         self._retries.keep_only({record.owner for _, record in lacking})
+
+    async def _look(self, group: Group, record: GangRecord) -> None:
+        read = group.version, self._clock.monotonic()
+        is_read = await self.count(group, record)
+        self._retries.tried(record.owner, landed=is_read)
+        if is_read:
+            self._read[record.owner] = read
 
     async def count(self, group: Group, record: GangRecord) -> bool:
         """Count the members of a gang that have succeeded; return whether they could be listed."""
@@ -80,8 +91,9 @@ class EndedMembers:
                 yield
 
         try:
-            async for page in pages(self._kube, listed):
-                await in_slices(count(list(page.items or ())))
+            async with self._places, asyncio.timeout(LIST_SECONDS):
+                async for page in pages(self._kube, listed):
+                    await in_slices(count(list(page.items or ())))
         except (ApiError, OSError, *UNDECODABLE) as err:
             log.warning(
                 "ended members could not be listed", extra={"gang": record.owner, "why": repr(err)}

@@ -1,5 +1,6 @@
 """Takes over gangs that a former leader has begun, before the first answer."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from datetime import datetime
@@ -11,13 +12,22 @@ import msgspec
 from extender.decisions.gangs.gangs import Gangs
 from extender.gangs.ended import EndedMembers
 from extender.gangs.planning import GangPlanning
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.annotations.slot_hint import is_released
+from gpushare.clock import Clock
+from gpushare.contract import ANNOTATION_ASSUME_TIME
 from gpushare.errors import ApiError
 from gpushare.groups.group import Group
 from gpushare.kube import paths, responses
+from gpushare.kube.backoff import Retries
 from gpushare.kube.client import Kube
+from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
+
+
+AT_ONCE: Final = 16  # gangs about which the API server is asked
+MOST_SECONDS: Final = 5.0  # for its answers, before kube-scheduler is answered
 
 
 class Takeover:
@@ -25,44 +35,90 @@ class Takeover:
 
     A gang that has begun is planned again, around its bound members. It fits unless a node or GPU
     was lost: nobody else has been given room in the meantime.
+
+    The API server says how many members have succeeded, and whether a gang has worked for long.
+    What it does not answer in time is asked later: long before anybody is evicted.
     """
 
     def __init__(
-        self, gangs: Gangs, planning: GangPlanning, ended: EndedMembers, kube: Kube
+        self, gangs: Gangs, planning: GangPlanning, ended: EndedMembers, kube: Kube, clock: Clock
     ) -> None:
         self._gangs, self._planning, self._ended, self._kube = gangs, planning, ended, kube
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._retries: Retries[str] = Retries(clock)
+        self._unknown: set[str] = set()  # owners
 
     async def run(self) -> None:
         self._gangs.may_keep = True
         begun = [group for group, _ in self._gangs.begun()]
-        for group in begun:
-            record = self._gangs.record(group)
-            await self._ended.count(group, record)
-            if not record.is_whole and await self._is_old(group):
-                record.is_whole = True
+        self._unknown = {str(group.key) for group in begun}
+        try:
+            async with asyncio.timeout(MOST_SECONDS):
+                await self.check()
+        except TimeoutError:
+            log.warning("gangs are taken over without all answers", extra={"gangs": len(begun)})
         waiting = self._gangs.without_plan()
         released = [group for group in waiting if any(map(is_released, group.present()))]
         for group in (*begun, *released):
             if not self._gangs.record(group).is_whole and not await self._planning.plan(group):
                 log.warning("gang has no room for its members", extra={"gang": str(group.key)})
 
-    async def _is_old(self, group: Group) -> bool:
+    async def check(self) -> None:
+        """Ask the API server about the gangs of which it has not told everything yet."""
+        if not self._unknown:
+            return
+        begun = {record.owner: group for group, record in self._gangs.begun()}
+        self._unknown &= begun.keys()
+        self._retries.keep_only(self._unknown)
+        async with asyncio.TaskGroup() as tasks:
+            for owner in self._unknown:
+                if self._retries.is_ready(owner):
+                    tasks.create_task(self._look(owner, begun[owner]))
+
+    async def _look(self, owner: str, group: Group) -> None:
+        async with self._places:
+            is_known = await self._ended.count(group, self._gangs.record(group))
+            if not self._gangs.record(group).is_whole:
+                is_old = await self._is_old(group)
+                is_known &= is_old is not None
+                if is_old:
+                    self._gangs.was_whole(group)
+        self._retries.tried(owner, landed=is_known)
+        if is_known:
+            self._unknown.discard(owner)
+
+    async def _is_old(self, group: Group) -> bool | None:
         """Return whether a member was bound so long ago that the gang must have been whole.
 
-        Both times are the API server's. Nobody who has worked for long is evicted by mistake.
+        Both times are the API server's. Nobody who has worked for long is evicted by mistake. None
+        if the API server does not say. kube-scheduler binds members without GPU memory by itself:
+        they do not show what the gang was.
         """
-        limit, bound = self._gangs.complete_seconds(group), self._gangs.progress(group).bound
-        for pod in bound:
-            path = paths.pod_path(pod.metadata.namespace, pod.metadata.name)
-            try:
+        bound = [pod for pod in self._gangs.progress(group).bound if asks_for_share(pod)]
+        if not bound:
+            return False
+        pod = min(bound, key=_decided_at)
+        path = paths.pod_path(pod.metadata.namespace, pod.metadata.name)
+        try:
+            async with asyncio.timeout(MOST_SECONDS):
                 found = responses.decode(_decode, await self._kube.request("GET", path))
-                now = parsedate_to_datetime(self._kube.server_date)
-                ages = (now - datetime.fromisoformat(at) for at in found.scheduled_at())
-                if any(age.total_seconds() >= limit for age in ages):
-                    return True
-            except (ApiError, ValueError) as err:
-                log.warning("age of a binding is unknown", extra={"pod": pod.key, "why": repr(err)})
-        return False
+            now = parsedate_to_datetime(self._kube.server_date)
+            ages = [now - datetime.fromisoformat(at) for at in found.scheduled_at()]
+        except (ApiError, OSError, ValueError) as err:
+            log.warning("age of a binding is unknown", extra={"pod": pod.key, "why": repr(err)})
+            return None
+        limit = self._gangs.complete_seconds(group)
+        return any(age.total_seconds() >= limit for age in ages)
+
+
+def _decided_at(pod: Pod) -> tuple[int, str]:
+    """Return when a bound pod was probably decided on, to compare it with others of its gang.
+
+    Without that time it may be the oldest.
+    """
+    at = pod.annotations.get(ANNOTATION_ASSUME_TIME, "")
+    decided_at = int(at) if at.isascii() and at.isdecimal() else 0
+    return decided_at, pod.metadata.creation_timestamp or ""
 
 
 class _Condition(msgspec.Struct, rename="camel"):

@@ -218,7 +218,7 @@ class Gangs:
         """Return what to plan for a gang; None if nothing is missing or members are."""
         record, waiting = self.record(group), self.progress(group).waiting
         least = self.lacking(group, record)
-        if group.problem is not None or not waiting or least > len(waiting):
+        if group.problem is not None or record.is_broken or not waiting or least > len(waiting):
             return None
         return self._ask(group, record, waiting, least=least)
 
@@ -265,7 +265,7 @@ class Gangs:
 
     def are_waiting(self, group: Group, slots: Iterable[Slot]) -> bool:
         """Return whether the pods of these slots are members that still need one."""
-        if self._groups.get(group.key) is not group:
+        if self._groups.get(group.key) is not group or self.record(group).is_broken:
             return False
         pods = (group.members.get(slot.pod_uid) for slot in slots)
         return all(pod and not pod.node and not pod.metadata.deletion_timestamp for pod in pods)
@@ -458,9 +458,16 @@ class Gangs:
 
     def ended(self, group: Group, number: int, controllers: frozenset[str]) -> None:
         """Note how many members have succeeded, of those that these controllers created."""
+        if self._groups.get(group.key) is not group:
+            return  # it is gone, or others have its name
         record = self.record(group)
         record.ended, record.ended_of = number, controllers
         self._check(group)
+
+    def was_whole(self, group: Group) -> None:
+        """Note that the minimum of a gang was bound once, before this replica decided."""
+        if self._groups.get(group.key) is group:
+            self._become_whole(self.record(group))
 
     def broke(self, group: Group) -> None:
         """Let go of all that is kept for a gang that has begun and gets no minimum."""
@@ -531,8 +538,7 @@ class Gangs:
             self._ledger.drop(Hold, record.owner)
             record = self._records[record.owner] = GangRecord(record.owner)
         if group.bound and self._has_minimum(group, record):
-            record.is_whole, record.is_broken, record.wait_seconds = True, False, 0.0
-            self._ledger.renew(record.owner, now + HELD_SECONDS)
+            self._become_whole(record)
         elif group.begun:
             if record.begun_at is None:
                 record.begun_at = now
@@ -541,6 +547,10 @@ class Gangs:
             record.begun_at, record.is_broken = None, False
             if record.plan and not self.has_members(group, record):
                 self.give_up(group)
+
+    def _become_whole(self, record: GangRecord) -> None:
+        record.is_whole, record.is_broken, record.wait_seconds = True, False, 0.0
+        self._ledger.renew(record.owner, self._state.clock.monotonic() + HELD_SECONDS)
 
     def _has_minimum(self, group: Group, record: GangRecord) -> bool:
         """Return whether the minimum is bound; while the minimum is unknown, nobody can say."""

@@ -1,5 +1,6 @@
 """What the leader does for gangs between kube-scheduler's calls."""
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from extender.decisions.gangs.gangs import HELD_SECONDS
+from extender.gangs import duties, takeover
 from extender.settings.configuration import GangSettings
 from gpushare.contract import ANNOTATION_SLOT
 from gpushare.groups import reasons as texts
@@ -19,6 +21,7 @@ from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.gangs.test_answers import gang, names
 from tests.unit.extender.scripted import changed
+from tests.waiting import eventually
 
 POD_GROUP = PodGroup(GroupKey("default", Source.POD_GROUP, "g"), 4)
 JOB = (OwnerReference(controller=True, kind="Job", name="train", uid="uid-train"),)
@@ -293,4 +296,115 @@ async def test_a_plan_for_a_gang_that_has_gone_meanwhile_leaves_nothing_behind(c
         cluster.delete(name)
     assert not await cluster.planning.plan(group)
     assert cluster.gangs.known(group) is None
+    assert cluster.held == 0
+
+
+class SlowKube(ListedKube):
+    """An API server that does not answer before ``answers`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        self.gets, self.now, self.most = [], 0, 0
+
+    async def list_page(self, collection, *, limit, next_page, seconds=60.0) -> bytes:
+        await self.answers.wait()
+        return await super().list_page(collection, limit=limit, next_page=next_page)
+
+    async def request(self, method, path) -> bytes:
+        self.gets.append(path)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.answers.wait()
+        self.now -= 1
+        return await super().request(method, path)
+
+
+async def test_an_answer_that_the_api_server_owes_delays_no_other_duty(monkeypatch):
+    monkeypatch.setattr(duties, "EVERY_SECONDS", 0.001)
+    kube = SlowKube()
+    cluster = GangCluster(SIZES, gangs=GangSettings(complete_seconds=60), kube=kube)
+    await begun(cluster)
+    cluster.add(*map(owned, gang("few", 2, minimum=3)))
+    await cluster.offered("few-0")
+    cluster.time.now += 1
+    running = asyncio.create_task(cluster.duties.run())
+    kept = {slot.node for hold in cluster.cluster.ledger.kept() for slot in hold.slots}
+    lost = min(kept - {cluster.kube.pods["g-0"].node})
+    cluster.put_node(changed(cluster.nodes[lost], spec={"unschedulable": True}))
+    await eventually(
+        lambda: (
+            cluster.held == 3
+            and lost
+            not in {slot.node for hold in cluster.cluster.ledger.kept() for slot in hold.slots}
+        )
+    )
+    cluster.time.now += 60
+    await eventually(lambda: cluster.kube.evicted == [("g-0", "default-g-0")])
+    running.cancel()
+
+
+async def test_a_gang_that_lacks_members_is_listed_again_after_five_seconds(cluster):
+    cluster.add(*map(owned, gang("g", 4)[:1]))
+    await cluster.offered("g-0")
+    cluster.time.now += 1
+    await cluster.duties.check()
+    assert cluster.listed.lists == 1
+    cluster.add(*map(owned, gang("g", 4)[1:2]))
+    await cluster.duties.check()
+    assert cluster.listed.lists == 1
+    cluster.time.now += 5
+    await cluster.duties.check()
+    await cluster.duties.check()
+    assert cluster.listed.lists == 2
+
+
+async def begun_gangs(count: int, kube: ListedKube) -> GangCluster:
+    """Two members of each gang are bound, of three."""
+    sizes = {f"n{number}": (16, 16, 16) for number in range(count)}
+    first = GangCluster(sizes, kube=ListedKube())
+    for number in range(count):
+        first.add(*map(owned, gang(f"g{number}", 3)))
+        await first.schedule(*names(f"g{number}", 2))
+    heir = GangCluster(sizes, kube=kube)
+    heir.add(*first.kube.pods.values())
+    return heir
+
+
+async def test_takeover_asks_once_about_each_begun_gang_and_sixteen_at_once(monkeypatch):
+    kube = SlowKube()
+    heir = await begun_gangs(40, kube)
+    taking = asyncio.create_task(heir.duties.take_over())
+    await asyncio.sleep(0.01)
+    kube.answers.set()
+    await taking
+    assert len(kube.gets) == len(set(kube.gets)) == 40
+    assert kube.most <= takeover.AT_ONCE
+    assert heir.held == 40
+
+
+async def test_what_the_api_server_does_not_answer_at_takeover_is_asked_later(monkeypatch):
+    monkeypatch.setattr(takeover, "MOST_SECONDS", 0.02)
+    kube = SlowKube()
+    kube.bound_for = timedelta(hours=1)
+    heir = await begun_gangs(3, kube)
+    await heir.duties.take_over()
+    assert heir.held == 3  # as if they had begun just now
+    kube.answers.set()
+    await heir.duties.check()
+    heir.time.now += 1000
+    heir.cluster.expire_plans()
+    await heir.duties.check()
+    assert heir.kube.evicted == []
+    assert heir.held == 0
+
+
+async def test_no_plan_is_kept_for_a_gang_that_was_broken_while_it_was_made(cluster):
+    await begun(cluster)
+    group = cluster.cluster.state.groups.of("default-g-1")
+    cluster.cluster.ledger.drop_slot("default-g-1")
+    planning = asyncio.create_task(cluster.planning.plan(group))
+    await asyncio.sleep(0)
+    cluster.gangs.broke(group)
+    assert not await planning
     assert cluster.held == 0
