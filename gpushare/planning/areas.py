@@ -10,7 +10,7 @@ from gpushare.planning.ask import Ask
 from gpushare.planning.capacity import rank_of
 from gpushare.planning.draft import Besides, DraftNode
 from gpushare.planning.index import ShapeIndex
-from gpushare.planning.shapes import Group
+from gpushare.planning.shapes import EqualMembers
 
 NODES_A_STEP: Final = 128
 
@@ -23,7 +23,7 @@ class Candidates:
     nodes with room, best first, and ``room`` is the sum over all nodes.
     """
 
-    group: Group
+    group: EqualMembers
     takes: dict[str, int] = field(default_factory=dict)
     ranks: list[Rank] = field(default_factory=list)
     room: int = 0
@@ -42,7 +42,7 @@ class Area:
 
 
 def areas_of(
-    world: World, ask: Ask, besides: Besides, indexes: Collection[tuple[Group, ShapeIndex]]
+    world: World, ask: Ask, besides: Besides, indexes: Collection[tuple[EqualMembers, ShapeIndex]]
 ) -> Generator[None, None, list[Area]]:
     """Return the areas in which a group has eligible nodes, in no particular order."""
     zones = _Zones(world, ask, [group for group, _ in indexes])
@@ -58,7 +58,7 @@ def areas_of(
 class _Zones:
     """Sorts the nodes of each group by zone; without a zone key, all are in the zone ""."""
 
-    def __init__(self, world: World, ask: Ask, groups: Sequence[Group]) -> None:
+    def __init__(self, world: World, ask: Ask, groups: Sequence[EqualMembers]) -> None:
         self.areas: dict[str, Area] = {}
         self._world, self._ask, self._groups = world, ask, groups
         self._zones: dict[str, str | None] = {}  # by node; None if it cannot be used
@@ -101,7 +101,7 @@ class _Zones:
         return self._zones[name]
 
 
-def _allowed(ask: Ask, group: Group, index: ShapeIndex) -> tuple[dict[str, int], list[Rank]]:
+def _allowed(ask: Ask, group: EqualMembers, index: ShapeIndex) -> tuple[dict[str, int], list[Rank]]:
     """Return copies of what the index knows about the nodes that the ask allows."""
     without = group.avoid
     if group.shape.request is not None and ask.cooling:
@@ -118,7 +118,7 @@ def _allowed(ask: Ask, group: Group, index: ShapeIndex) -> tuple[dict[str, int],
 
 
 def _correct(
-    world: World, besides: Besides, group: Group, takes: dict[str, int], ranks: list[Rank]
+    world: World, besides: Besides, group: EqualMembers, takes: dict[str, int], ranks: list[Rank]
 ) -> Generator[None, None, None]:
     """Measure the nodes again of which something does not count against the gang."""
     others = [name for name in besides.nodes if name in takes]

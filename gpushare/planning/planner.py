@@ -24,7 +24,7 @@ from gpushare.planning.reasons import (
     UNREADABLE_MEMBER,
 )
 from gpushare.planning.search.budget import Budget
-from gpushare.planning.shapes import Group, Reader, Shape, grouped
+from gpushare.planning.shapes import EqualMembers, Reader, Shape, grouped
 
 JUDGED_A_STEP: Final = 64
 SLOTS_A_STEP: Final = 128
@@ -101,7 +101,7 @@ class Planner:
 class _Trial:
     """One attempt to place the members in the cluster as it is now."""
 
-    def __init__(self, world: World, ask: Ask, groups: list[Group]) -> None:
+    def __init__(self, world: World, ask: Ask, groups: list[EqualMembers]) -> None:
         self._world, self._ask, self._groups = world, ask, groups
         self._shapes = {pod.uid: group.shape for group in groups for pod in group.pods}
         priority = min(pod.priority for pod in ask.members)

@@ -50,7 +50,7 @@ class Shape:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class EqualMembers:
     """The members of one shape that avoid the same nodes, most important first."""
 
     shape: Shape
@@ -121,9 +121,9 @@ class Reader:
 
 def grouped(
     reader: Reader, members: Iterable[Pod], avoid: Mapping[str, frozenset[str]]
-) -> Generator[None, None, tuple[list[Group], int]]:
+) -> Generator[None, None, tuple[list[EqualMembers], int]]:
     """Return the members by shape, and the number of those whose requests cannot be satisfied."""
-    groups: dict[tuple[Hashable, frozenset[str]], Group] = {}
+    groups: dict[tuple[Hashable, frozenset[str]], EqualMembers] = {}
     unreadable = 0
     for number, pod in enumerate(members):
         if number % PODS_A_STEP == 0:
@@ -136,7 +136,7 @@ def grouped(
         avoided = avoid.get(pod.uid, _NO_NODES)
         group = groups.get((shape.key, avoided))
         if group is None:
-            group = groups[shape.key, avoided] = Group(shape, avoided)
+            group = groups[shape.key, avoided] = EqualMembers(shape, avoided)
         group.pods.append(pod)
     return list(groups.values()), unreadable
 
