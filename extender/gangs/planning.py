@@ -33,14 +33,19 @@ class GangPlanning:
         self.planner = Planner(scheduling.state)
         self._turn, self.slices = asyncio.Lock(), Turns()
 
-    async def plan(self, group: Group) -> bool:
-        """Keep slots for all missing members of a gang; return False if there is no room."""
+    async def plan(self, group: Group, *, is_least: bool = False) -> bool:
+        """Keep slots for the missing members of a gang; return False if there is no room.
+
+        ``is_least``: only for as many members as are missing up to the minimum.
+        """
         async with self._turn:
             for _ in range(TRIES):
                 revision, ask = self._gangs.revision(group), self._gangs.ask(group)
                 if ask is None:
                     return False
                 found = await self._made(ask)
+                if is_least and isinstance(found, Plan):
+                    found = replace(found, slots=found.slots[: ask.least])
                 if isinstance(found, NoPlan) and self._gangs.lets_go(group):
                     continue
                 if isinstance(found, NoPlan) or not found.slots:

@@ -34,7 +34,8 @@ class Takeover:
     """Nothing about plans is stored: what is bound and what was released shows what has begun.
 
     A gang that has begun is planned again, around its bound members. It fits unless a node or GPU
-    was lost: nobody else has been given room in the meantime.
+    was lost: nobody else has been given room in the meantime. Members beyond the minimum get none
+    now, which another gang that has begun may need.
 
     The API server says how many members have succeeded, and whether a gang has worked for long.
     What it does not answer in time is asked later: long before anybody is evicted.
@@ -59,8 +60,10 @@ class Takeover:
             log.warning("gangs are taken over without all answers", extra={"gangs": len(begun)})
         waiting = self._gangs.without_plan()
         released = [group for group in waiting if any(map(is_released, group.present()))]
-        for group in (*begun, *released):
-            if not self._gangs.record(group).is_whole and not await self._planning.plan(group):
+        for group in dict.fromkeys((*begun, *released)):
+            if self._gangs.record(group).is_whole:
+                continue
+            if not await self._planning.plan(group, is_least=True):
                 log.warning("gang has no room for its members", extra={"gang": str(group.key)})
 
     async def check(self) -> None:
@@ -71,7 +74,7 @@ class Takeover:
         self._unknown &= begun.keys()
         self._retries.keep_only(self._unknown)
         async with asyncio.TaskGroup() as tasks:
-            for owner in self._unknown:
+            for owner in sorted(self._unknown):
                 if self._retries.is_ready(owner):
                     tasks.create_task(self._look(owner, begun[owner]))
 
@@ -79,24 +82,23 @@ class Takeover:
         async with self._places:
             is_known = await self._ended.count(group, self._gangs.record(group))
             if not self._gangs.record(group).is_whole:
-                is_old = await self._is_old(group)
-                is_known &= is_old is not None
-                if is_old:
-                    self._gangs.was_whole(group)
+                age = await self._age(group)
+                is_known &= age is not None
+                if age is not None:
+                    self._gangs.has_begun(group, age)
         self._retries.tried(owner, landed=is_known)
         if is_known:
             self._unknown.discard(owner)
 
-    async def _is_old(self, group: Group) -> bool | None:
-        """Return whether a member was bound so long ago that the gang must have been whole.
+    async def _age(self, group: Group) -> float | None:
+        """Return how long ago the first member was bound, in seconds.
 
-        Both times are the API server's. Nobody who has worked for long is evicted by mistake. None
-        if the API server does not say. kube-scheduler binds members without GPU memory by itself:
-        they do not show what the gang was.
+        Both times are the API server's. None if it does not say. kube-scheduler binds members
+        without GPU memory by itself: they do not show what the gang was.
         """
         bound = [pod for pod in self._gangs.progress(group).bound if asks_for_share(pod)]
         if not bound:
-            return False
+            return 0.0
         pod = min(bound, key=_decided_at)
         path = paths.pod_path(pod.metadata.namespace, pod.metadata.name)
         try:
@@ -107,8 +109,7 @@ class Takeover:
         except (ApiError, OSError, ValueError) as err:
             log.warning("age of a binding is unknown", extra={"pod": pod.key, "why": repr(err)})
             return None
-        limit = self._gangs.complete_seconds(group)
-        return any(age.total_seconds() >= limit for age in ages)
+        return max((age.total_seconds() for age in ages), default=0.0)
 
 
 def _decided_at(pod: Pod) -> tuple[int, str]:

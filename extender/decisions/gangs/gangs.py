@@ -447,14 +447,18 @@ class Gangs:
         ]
 
     def lacking_members(self) -> Iterator[tuple[Group, GangRecord]]:
-        """Yield the gangs that have had a member rejected because there are too few."""
+        """Yield the gangs that have too few members, if one was rejected for it or is bound."""
         for record in list(self._records.values()):
-            if record.lacks_since is None or (group := self._groups.named(record.owner)) is None:
+            is_of_interest = record.lacks_since is not None or record.begun_at is not None
+            group = self._groups.named(record.owner) if is_of_interest else None
+            if group is None:
                 continue
             if record.is_whole or self.has_members(group, record):
                 record.lacks_since = None
-            else:
-                yield group, record
+                continue
+            if record.lacks_since is None:
+                record.lacks_since = self._state.clock.monotonic()
+            yield group, record
 
     def ended(self, group: Group, number: int, controllers: frozenset[str]) -> None:
         """Note how many members have succeeded, of those that these controllers created."""
@@ -464,10 +468,19 @@ class Gangs:
         record.ended, record.ended_of = number, controllers
         self._check(group)
 
-    def was_whole(self, group: Group) -> None:
-        """Note that the minimum of a gang was bound once, before this replica decided."""
-        if self._groups.get(group.key) is group:
-            self._become_whole(self.record(group))
+    def has_begun(self, group: Group, age: float) -> None:
+        """Note how many seconds ago the first member was bound, before this replica decided.
+
+        The time of a gang goes on. If it is over the gang must have been whole: nobody who has
+        worked for long is evicted by mistake.
+        """
+        if self._groups.get(group.key) is not group:
+            return
+        record = self.record(group)
+        if age >= self.complete_seconds(group):
+            self._become_whole(record)
+        elif record.begun_at is not None:
+            record.begun_at = min(record.begun_at, self._state.clock.monotonic() - age)
 
     def broke(self, group: Group) -> None:
         """Let go of all that is kept for a gang that has begun and gets no minimum."""

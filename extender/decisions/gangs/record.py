@@ -24,9 +24,9 @@ class GangRecord:
     ``tried`` is what the last plan that failed was based on, ``failed_at`` when that was, and
     ``no_room`` its result.
     ``stranded_since`` is when members that were released into a zone first had no room in it.
-    ``lacks_since`` is when a member was first rejected because there are too few. ``offered`` has
-    the members that kube-scheduler would have bound to their slot's node; ``avoid`` has nodes by
-    member on which it would not.
+    ``lacks_since`` is when there were first too few members for one that was rejected or is bound.
+    ``offered`` has the members that kube-scheduler would have bound to their slot's node; ``avoid``
+    has nodes by member on which it would not.
     """
 
     owner: str

@@ -35,6 +35,7 @@ class ListedKube:
         self.ended: list[Pod] = []
         self.lists = 0
         self.bound_for = timedelta()
+        self.bound_at: dict[str, timedelta] = {}  # ago, by the name of a pod
         now = datetime.now(UTC)
         self.server_date = format_datetime(now, usegmt=True)
         self._now = now
@@ -45,7 +46,8 @@ class ListedKube:
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
 
     async def request(self, method, path) -> bytes:
-        at = (self._now - self.bound_for).isoformat(timespec="seconds").replace("+00:00", "Z")
+        ago = self.bound_at.get(path.rsplit("/", 1)[1], self.bound_for)
+        at = (self._now - ago).isoformat(timespec="seconds").replace("+00:00", "Z")
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
         return json.dumps({"status": {"conditions": [condition]}}).encode()
 
@@ -194,6 +196,61 @@ async def test_a_new_leader_does_not_evict_a_gang_that_has_worked_for_long(clust
     await heir.duties.check()
     assert heir.kube.evicted == []
     assert heir.held == 0
+
+
+async def test_the_time_of_a_gang_goes_on_after_a_takeover(cluster):
+    await begun(cluster)
+    kube = ListedKube()
+    kube.bound_for = timedelta(seconds=40)
+    heir = GangCluster(SIZES, gangs=GangSettings(complete_seconds=60), kube=kube)
+    heir.add(*cluster.kube.pods.values())
+    await heir.duties.take_over()
+    heir.time.now += 18
+    await heir.duties.check()
+    assert heir.kube.evicted == []
+    heir.time.now += 3
+    await heir.duties.check()
+    assert heir.kube.evicted == [("g-0", "default-g-0")]
+
+
+async def test_a_member_without_gpu_that_was_bound_long_ago_does_not_make_a_gang_whole(cluster):
+    kube = ListedKube()
+    kube.bound_for = timedelta(hours=1)
+    kube.bound_at["g-0"] = timedelta(seconds=5)
+    heir = GangCluster(SIZES, kube=kube)
+    await begun(cluster, 3)
+    server = owned(member("server", "g", 3, units=None))
+    heir.add(*cluster.kube.pods.values(), changed(server, spec={"node_name": "a"}))
+    await heir.duties.take_over()
+    assert heir.held == 1
+
+
+async def test_members_beyond_the_minimum_take_no_room_from_other_gangs_in_a_takeover():
+    cluster = GangCluster({"a": (16, 16, 16, 16)}, kube=ListedKube())
+    for name in ("g", "h"):
+        cluster.add(*map(owned, gang(name, 2)))
+        (at,), _ = await cluster.offered(f"{name}-0")
+        await cluster.bind(f"{name}-0", at)
+    heir = GangCluster({"a": (16, 16, 16, 16)}, kube=ListedKube())
+    more = [owned(member(f"g-{n}", "g", 2, units=12)) for n in (2, 3)]
+    heir.add(*cluster.kube.pods.values(), *more)
+    await heir.duties.take_over()
+    heir.add(*heir.kube.pods.values())
+    assert len(await heir.schedule("h-1")) == 1
+
+
+async def test_a_member_that_succeeds_before_others_are_bound_is_no_reason_for_eviction(cluster):
+    await begun(cluster)
+    cluster.listed.ended = [owned(member("g-0", "g", 4, units=12, phase="Succeeded"))]
+    await cluster.schedule("g-1", "g-2")
+    cluster.delete("g-0")
+    await cluster.duties.check()
+    cluster.time.now += 1
+    await cluster.duties.check()
+    assert len(await cluster.schedule("g-3")) == 1
+    cluster.time.now += 1000
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
 
 
 async def test_a_member_that_replaces_a_failed_one_is_placed_though_the_others_have_succeeded(
