@@ -11,6 +11,7 @@ from gpushare.objects.model import Node, Pod
 from tests.unit.extender.gangs.replica import Replica
 from tests.unit.extender.gangs.world import (
     COMPLETE_SECONDS,
+    NOTICED_SECONDS,
     ZONE,
     World,
     cards_of,
@@ -25,13 +26,16 @@ KNOWN_SECONDS: Final = COMPLETE_SECONDS + 2  # old enough to count as whole for 
 class Promises:
     """``whole`` are the gangs whose minimum has been bound at one time.
 
-    A new leader may not know that of a gang that has lost members since.
+    A new leader may not know that of a gang that has lost members since. Nor does it know of pods
+    that have succeeded and are deleted: a leader that has counted them may count them still.
     """
 
     def __init__(self, world: World) -> None:
         self._world, self._store = world, world.store
         self.whole: set[str] = set()
         self._known_whole: set[str] = set()
+        self._once_whole: set[str] = set()
+        self._succeeded: dict[str, set[str]] = {}  # uids by gang, also of deleted pods
         self._wrong: list[str] = []
         self._begun_at: dict[str, float] = {}
         self._wrong_since: dict[str, float] = {}
@@ -72,13 +76,21 @@ class Promises:
         bound = self._world.bound(gang)
         if any(map(units_of, bound)):
             self._begun_at.setdefault(gang, self._world.loop.now)
+        succeeded = self._succeeded.setdefault(gang, set())
+        if item.status.phase == "Succeeded":
+            succeeded.add(item.uid)
+        if not self._world.members(gang):
+            succeeded.clear()
+        minimum = self._world.gangs[gang]["minimum"]
         if self._world.minimum_is_bound(gang):
-            self.whole.add(gang)
             self._known_whole.add(gang)
         elif not bound:
             self._known_whole.discard(gang)
-            if not self._world.succeeded(gang):
-                self.whole.discard(gang)  # others with this name are a new gang
+        if bound and len(bound) + len(succeeded) >= minimum:
+            self.whole.add(gang)
+            self._once_whole.add(gang)
+        elif not bound and not succeeded:
+            self.whole.discard(gang)  # others with this name are a new gang
 
     def _binding_begins(self, pod: Pod, node: str) -> None:
         """A Binding reaches the API server: judge it by what its sender knows."""
@@ -86,10 +98,12 @@ class Promises:
         group = leader.groups.of(pod.uid) if leader is not None else None
         if leader is None or group is None or gang in self.whole:
             return
+        if leader.is_behind and gang in self._once_whole:
+            return  # it does not know that this is a new gang
         slots = {each.uid: leader.ledger.slot_of(each.uid) for each in group.present()}
         there = sum(bool(each.node) or slots[each.uid] is not None for each in group.present())
         minimum = self._world.gangs[gang]["minimum"]
-        if there + self._world.succeeded(gang) < minimum:
+        if there + len(self._succeeded[gang]) < minimum:
             self._wrong.append(f"{pod.key} is bound while only {there} of {minimum} have room")
         slot = slots.get(pod.uid)
         if slot is not None and slot.node != node:
@@ -99,7 +113,8 @@ class Promises:
         gang = gang_of(pod)
         if gang in self._known_whole:
             self._wrong.append(f"{pod.key} of a whole gang is evicted")
-        if self._world.loop.now - self._begun_at[gang] < COMPLETE_SECONDS - 1:
+        # A pod without a node waits for room in a zone, and is evicted before its gang begins.
+        if pod.node and self._world.loop.now - self._begun_at[gang] < COMPLETE_SECONDS - 1:
             self._wrong.append(f"{pod.key} is evicted too early")
         self._world.loop.call_soon(self._world.replace, pod)
 
@@ -109,10 +124,14 @@ class Promises:
             self._wrong.append(f"{lost} cannot be completed any more after a takeover")
         # It may know whether a gang was whole only by its pods and their ages.
         now = self._world.loop.now
-        for gang in list(self._known_whole):
-            ages = [now - self._store.bound_at[pod.uid] for pod in self._world.bound(gang)]
+        unled = now - self._world.left_at + NOTICED_SECONDS
+        for gang in self._world.gangs:
+            with_gpu = filter(units_of, self._world.bound(gang))
+            ages = [now - self._store.bound_at[pod.uid] for pod in with_gpu]
             if not self._world.minimum_is_bound(gang) and max(ages, default=0.0) < KNOWN_SECONDS:
                 self._known_whole.discard(gang)
+            if any(0 <= age - COMPLETE_SECONDS <= unled for age in ages):
+                self.whole.add(gang)  # its time ended while nobody led
 
     def _check_cards(self) -> None:
         used: Counter[tuple[str, str]] = Counter()
@@ -133,6 +152,7 @@ class Promises:
     def _check_zones(self) -> None:
         for gang, how in self._world.gangs.items():
             bound = {pod.node for pod in self._world.bound(gang) if units_of(pod)}
+            bound &= self._store.nodes.keys()
             if how["in_zone"] and len(self._zones(bound)) > 1:
                 raise AssertionError(f"{gang} is bound in two zones: {bound}")
 
@@ -151,7 +171,8 @@ class Promises:
                 assert record is not None, kept
                 assert record.plan, f"without a plan: {kept}"
                 wrong = []
-                if replica.gangs.lacking(group, record) and not group.begun:
+                may_let_go = not group.begun and not replica.gangs.is_binding(group)
+                if may_let_go and replica.gangs.lacking(group, record):
                     wrong.append(f"{kept.owner} keeps slots without having all")
                 if group.zone_key and len(self._zones(slot.node for slot in kept.slots)) > 1:
                     wrong.append(f"{kept.owner} has slots in two zones")
@@ -163,9 +184,11 @@ class Promises:
     def _fits(self, gang: str, leader: Replica) -> bool:
         """Whether the minimum can be placed, by trying everything."""
         world = self._world
-        how, bound = world.gangs[gang], world.bound(gang)
-        waiting = [units_of(pod) or 0 for pod in world.live(gang) if not pod.node]
-        missing = max(0, how["minimum"] - len(bound) - world.succeeded(gang))
+        how, bound, live = world.gangs[gang], world.bound(gang), world.live(gang)
+        waiting = [units_of(pod) or 0 for pod in live if not pod.node]
+        # Those that have succeeded count only while there are too few others.
+        placed = len(bound) + min(world.succeeded(gang), max(0, how["minimum"] - len(live)))
+        missing = max(0, how["minimum"] - placed)
         zones = {world.well[pod.node].labels[ZONE] for pod in bound if units_of(pod)}
         for zone in (zones or {"x", "y"}) if how["in_zone"] else [None]:
             free = [

@@ -85,15 +85,22 @@ class Replica:
     def _list_again(self) -> None:
         self.set_lag(0.0)
 
-    def completable(self) -> set[str]:
-        """Return the gangs that have begun, with slots for all that are missing.
+    @property
+    def is_behind(self) -> bool:
+        """Whether the watch has something to tell."""
+        return bool(self._events)
 
-        None if the watch has more to tell.
+    def completable(self) -> set[str]:
+        """Return the gangs that have begun, with slots for all that are missing or need no slot.
+
+        It is empty if the watch has more to tell.
         """
         found = set()
-        for group in () if self._events else self.groups:
+        for group in () if self.is_behind else self.groups:
             record = self.gangs.known(group)
-            if record is not None and group.begun and not self.gangs.lacking(group, record):
+            if record is None or not group.begun:
+                continue
+            if record.is_whole or not self.gangs.lacking(group, record):
                 found.add(group.key.name)
         return found
 

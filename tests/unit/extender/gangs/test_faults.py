@@ -101,7 +101,7 @@ class Gangs(RuleBasedStateMachine):
             self.store.remove(pod)
         elif how == "replaced":
             self.world.replace(pod)
-        elif pod.node:
+        elif pod.node and not pod.is_terminal:
             self.store.put(changed(pod, status={"phase": how}))
         self.world.go(pause)
 
@@ -116,8 +116,7 @@ class Gangs(RuleBasedStateMachine):
         self.world.change_node(name, what)
         self.world.go(pause)
         if what == "lost":
-            for pod in [each for each in self.store.pods.values() if each.node == name]:
-                self.world.replace(pod)  # by the garbage collector and the controller
+            self.world.replace_on(name)
 
     @rule(number=NUMBERS, pause=PAUSES)
     def node_is_mended(self, number, pause):
@@ -168,8 +167,8 @@ class Gangs(RuleBasedStateMachine):
     def all_faults_end(self):
         """In the end each gang is whole, or keeps nothing and fits nowhere."""
         world = self.world
-        for made in world.well.values():
-            self.store.put(made)
+        for name in world.well:
+            world.change_node(name, "well")
         for replica in world.replicas:
             replica.set_lag(0.0)
         until, why = world.loop.now + SETTLED_WITHIN_SECONDS, "not looked yet"

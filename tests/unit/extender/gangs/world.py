@@ -25,6 +25,7 @@ from tests.unit.extender.scripted import changed
 
 COMPLETE_SECONDS: Final = 20
 LANDED_SECONDS: Final = 3.1  # what was written before may land until then
+NOTICED_SECONDS: Final = 0.5  # in which the leader has replaced or given up what was lost
 STEP_SECONDS: Final = 0.002  # of a plan: other things happen between any two
 ZONE: Final = "zone"
 
@@ -32,8 +33,8 @@ ZONE: Final = "zone"
 class World:
     """``gangs`` has how each gang was made, ``well`` the nodes as they are without a fault.
 
-    Without a ``leader`` nobody decides. ``taken_over`` is called with each new leader, and with
-    the gangs that the former one had begun and could complete.
+    Without a ``leader`` nobody decides, since ``left_at``. ``taken_over`` is called with each new
+    leader, and with the gangs that the former one had begun and could complete.
     """
 
     def __init__(self) -> None:
@@ -43,9 +44,10 @@ class World:
         self.gangs: dict[str, dict[str, Any]] = {}
         self.replicas: list[Replica] = []
         self.leader: Replica | None = None
+        self.left_at = self.loop.now
         self.errors: list[str] = []
         self.taken_over: Callable[[Replica, Collection[str]], None] = lambda *_: None
-        self.disruptions = 0
+        self._disrupted_at = self.loop.now
         self._made = 0
         self._busy: set[str] = set()  # names of pods that kube-scheduler works on
         self._tasks: set[asyncio.Task[None]] = set()
@@ -126,11 +128,17 @@ class World:
         self.store.put(changed(made, {"owner_references": (owner,)}))
 
     def replace(self, pod: Pod) -> None:
-        """Remove a pod, and make another one, as a controller does."""
+        """Remove a pod, and make another one unless it has succeeded, as a controller does."""
         now = self.store.current(pod)
         if now is not None:
             self.store.remove(now)
-            self.add_member(gang_of(pod), units_of(pod))
+            if now.status.phase != "Succeeded":
+                self.add_member(gang_of(pod), units_of(pod))
+
+    def replace_on(self, name: str) -> None:
+        """Replace the pods of a lost node, as the garbage collector and controllers do."""
+        for pod in [each for each in self.store.pods.values() if each.node == name]:
+            self.replace(pod)
 
     def change_node(self, name: str, what: str) -> None:
         well = self.well[name]
@@ -143,6 +151,8 @@ class World:
             ill = node(name, *(card.units for card in cards_of(well)), unhealthy=(0,))
             self.store.put(changed(ill, {"labels": well.labels}))
         else:
+            if name not in self.store.nodes:
+                self.replace_on(name)
             self.store.put(well)
 
     def members(self, gang: str) -> list[Pod]:
@@ -222,8 +232,8 @@ class World:
         """Let the leader stop or die, and replica ``to`` lead."""
         former = self.leader
         assert former is not None
-        self.leader = None
-        completable, before = former.completable(), self.disruptions
+        self.leader, self.left_at = None, self.loop.now
+        completable = former.completable()
         if is_killed:
             former.kill()
             self.replicas[self.replicas.index(former)] = self._replica()
@@ -236,13 +246,14 @@ class World:
         new.set_lag(0.0)
         self.taken_over(new, ())
         await new.take_over()
-        self.taken_over(new, completable if before == self.disruptions else ())
+        is_quiet = self._disrupted_at < self.left_at - NOTICED_SECONDS
+        self.taken_over(new, completable if is_quiet else ())
         self.leader = new
 
     def _note_disruption(self, item: Pod | Node, is_gone: bool) -> None:
         is_binding = isinstance(item, Pod) and item.node and not is_gone
         if not is_binding or item.is_terminal or item.metadata.deletion_timestamp:
-            self.disruptions += 1
+            self._disrupted_at = self.loop.now
 
 
 def gang_of(pod: Pod) -> str:
