@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -16,7 +16,6 @@ from gpushare.contract import ANNOTATION_POKE
 from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
-from gpushare.process.time_slices import in_slices
 
 EVERY_SECONDS: Final = 0.1
 ROUND_SECONDS: Final = 1.0  # for plans, of one round
@@ -70,19 +69,19 @@ class Admission:
             await asyncio.sleep(0)
             if await self._planning.plan(group):
                 await asyncio.sleep(0)
-                await in_slices(self._begin(tasks, self._of_gang(group)))
+                await self._planning.slices.run(self._begin(tasks, self._of_gang(group)))
             if time.perf_counter() > until:
                 break
         await self._gated.plan()
         await self._release_all(tasks)
-        await in_slices(self._poke_late(tasks))
+        await self._planning.slices.run(self._poke_late(tasks))
 
     async def _release_all(self, tasks: asyncio.TaskGroup) -> None:
-        await in_slices(self._begin(tasks, self._releases()))
+        await self._planning.slices.run(self._begin(tasks, self._releases()))
 
     def _begin(
         self, tasks: asyncio.TaskGroup, releases: Iterator[Release | None]
-    ) -> Iterator[None]:
+    ) -> Generator[None, None, None]:
         for release in releases:
             if release is not None:
                 self._releasing.add(release.pod.uid)
@@ -128,7 +127,7 @@ class Admission:
             # Its nodes are restricted by now, or we may not do this: the next plan shows.
             self._state.ledger.drop_slot(pod.uid)
 
-    def _poke_late(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
+    def _poke_late(self, tasks: asyncio.TaskGroup) -> Generator[None, None, None]:
         """Poke ungated members with slots about which kube-scheduler has not asked."""
         now = self._state.clock.monotonic()
         self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}

@@ -51,11 +51,12 @@ class GangAnswers:
         group = self._gangs.group_of(pod)
         if missing is Missing.WATCH or group is None:
             raise NotWatchedYet("the pod's gang is not known yet: the pod is tried again shortly")
-        if missing is Missing.REPAIR:
-            await self._planning.repair(group, pod, nodes)
-            why = NO_NODE
-        else:
-            await self._planning.plan(group)
-            why = NO_ROOM
+        with self._planning.slices.hurry():  # kube-scheduler waits with all its pods
+            if missing is Missing.REPAIR:
+                await self._planning.repair(group, pod, nodes)
+                why = NO_NODE
+            else:
+                await self._planning.plan(group)
+                why = NO_ROOM
         found = self._gangs.decide(pod, nodes)
         return self._gangs.refuse(nodes, why) if isinstance(found, Missing) else found

@@ -10,7 +10,6 @@ from extender.decisions.gangs.gated import GatedQueue
 from extender.gangs.planning import GangPlanning
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
-from gpushare.process.time_slices import in_slices
 
 SHAPES_AT_ONCE: Final = 100  # that have no room, in one round
 
@@ -30,7 +29,7 @@ class GatedPods:
     async def plan(self) -> None:
         """Keep room for the waiting pods that fit, if anything has changed since."""
         state, queue = self._state, self._queue
-        await in_slices(queue.renew())
+        await self._planning.slices.run(queue.renew())
         revision = state.ledger.changes.now, state.resource_changes.now, queue.entered
         if revision == self._tried:
             return

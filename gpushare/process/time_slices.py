@@ -2,10 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 SLICE_SECONDS: Final = 0.002
+SHORT_SECONDS: Final = 0.0005
+RESTS: Final = 4.0
 
 T = TypeVar("T")
 
@@ -50,24 +53,35 @@ async def run_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T
 
 
 class Turns:
-    """Runs long and short computations, and lets other tasks run as long as these.
+    """Runs short and long computations that nobody waits for, beside calls that are waited for.
 
-    Unlike ``run_in_turns``, many short computations, one after the other, let others run too.
+    After each SHORT_SECONDS in all, of one computation or of many, other tasks have RESTS times as
+    long; while one is in a hurry, they have as long.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._used = 0.0  # seconds since others could run
+        self._hurried = 0
+
+    @contextmanager
+    def hurry(self) -> Iterator[None]:
+        """Rest less as long as the context lasts: somebody waits for a result."""
+        self._hurried += 1
+        try:
+            yield
+        finally:
+            self._hurried -= 1
 
     async def run(self, steps: Generator[None, None, T]) -> T:
         """Run all steps and return their result; nothing else runs after the last step."""
         while True:
             async with self._lock:
-                if self._used >= SLICE_SECONDS:
+                if self._used >= SHORT_SECONDS:
                     used, self._used = self._used, 0.0
-                    await asyncio.sleep(used)
+                    await asyncio.sleep(used if self._hurried else used * RESTS)
                 began, before = time.perf_counter(), self._used
-                while self._used < SLICE_SECONDS:
+                while self._used < SHORT_SECONDS:
                     try:
                         next(steps)
                     except StopIteration as end:

@@ -1,7 +1,7 @@
 """Keep gated pods that belong to no gang in order, by what they request (pure)."""
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Generator, Hashable, Iterator
 
 from extender.decisions.cluster_state import ClusterState
 from gpushare.errors import RequestError
@@ -26,7 +26,7 @@ class GatedQueue:
         self._slotted: set[str] = set()
         self.entered = 0
 
-    def renew(self) -> Iterator[None]:
+    def renew(self) -> Generator[None, None, None]:
         """Take in what has changed, pod by pod; other work may run between any two steps."""
         state = self._state
         now, changed = state.pods.changes.now, state.pods.changes.since(self._seen)

@@ -50,7 +50,7 @@ async def test_callers_that_share_a_turn_run_one_slice_at_a_time(monkeypatch):
 
 
 async def test_others_run_after_many_short_computations_as_after_a_long_one(monkeypatch):
-    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 0.001)
+    monkeypatch.setattr(time_slices, "SHORT_SECONDS", 0.001)
     turns, others = time_slices.Turns(), 0
 
     def step():
@@ -74,7 +74,7 @@ async def test_others_run_after_many_short_computations_as_after_a_long_one(monk
 
 
 async def test_nothing_else_runs_after_the_last_step_of_a_turn(monkeypatch):
-    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(time_slices, "SHORT_SECONDS", 1e-9)
     world = 0
 
     def steps():
