@@ -66,7 +66,7 @@ class Routes:
         planning: GangPlanning | None = None,
     ) -> None:
         scheduling = cluster.scheduling
-        answers = GangAnswers(scheduling.gangs, planning or GangPlanning(scheduling), cluster.grace)
+        answers = GangAnswers(scheduling, planning or GangPlanning(scheduling), cluster.grace)
         self._verbs = Verbs(scheduling, answers, binder)
         self._reading = Reading(cluster.state)
         self._streams = ChangeStreams(

@@ -176,7 +176,7 @@ class Binder:
     def _decide(self, pod: Pod, node: str) -> _Decision:
         """Choose and reserve; raises RequestError or NoRoom and then changes nothing."""
         request = self._state.request_of(pod)
-        why = self._scheduling.gangs.why_not_bind(pod, node)
+        why = self._scheduling.members.why_not_bind(pod, node)
         if why is not None:
             raise NoRoom(f"pod {pod.key} is not bound to node {node}: {why.text}")
         meta, ledger = pod.metadata, self._ledger

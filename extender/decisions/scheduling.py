@@ -11,6 +11,7 @@ from extender.decisions import prioritize
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.filter import Filtered, filter_nodes, prefers_some_nodes, reject_all
 from extender.decisions.gangs.gangs import GangPolicy, Gangs
+from extender.decisions.gangs.members import Members
 from extender.decisions.preempt import Proposals, judge
 from extender.decisions.prioritize import Prioritized
 from extender.settings.configuration import GangSettings, Policy
@@ -45,6 +46,7 @@ class Scheduling:
     def __init__(self, state: ClusterState, candidates: int, gangs: GangPolicy = _GANGS) -> None:
         self.state = state
         self.gangs = Gangs(state, gangs)
+        self.members = Members(self.gangs)
         self._few = candidates
         self._pods, self._ledger = state.pods, state.ledger
         self._cache = VerdictCache(state.ledger.changes, self._names, self._judge)

@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.stages import GangStages
 from extender.gangs.gated_pods import GatedPods
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
@@ -41,6 +42,7 @@ class Admission:
         right: PatchRight,
     ) -> None:
         self._state, self._gangs, self._planning = state, gangs, planning
+        self._stages = GangStages(gangs)
         self._gated = GatedPods(state, planning)
         self._releaser, self._right = releaser, right
         self._releasing: set[str] = set()  # uids
@@ -63,7 +65,7 @@ class Admission:
             return
         await self._release_all(tasks)
         until = time.perf_counter() + ROUND_SECONDS
-        for group in self._gangs.without_plan():
+        for group in self._stages.without_plan():
             if not self._gangs.is_due(group, self._gangs.record(group)):
                 continue
             await asyncio.sleep(0)
@@ -90,7 +92,7 @@ class Admission:
 
     def _releases(self) -> Iterator[Release | None]:
         """Yield what can be released, and None for each pod and gang that cannot be."""
-        for group in self._gangs.complete():
+        for group in self._stages.complete():
             yield from self._of_gang(group)
         for pod in self._gated.with_slots():
             yield self._release_of(pod, None)
@@ -131,7 +133,7 @@ class Admission:
         """Poke ungated members with slots about which kube-scheduler has not asked."""
         now = self._state.clock.monotonic()
         self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
-        for group in self._gangs.complete():
+        for group in self._stages.complete():
             yield
             record = self._gangs.record(group)
             is_gated = group.gated == group.count - group.bound

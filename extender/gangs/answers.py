@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.decisions.filter import Filtered
-from extender.decisions.gangs.gangs import Gangs, Missing
+from extender.decisions.gangs.members import Missing
 from extender.decisions.preempt import Proposals
+from extender.decisions.scheduling import Scheduling
 from extender.gangs.planning import GangPlanning
 from extender.watch.grace import Grace
 from gpushare.errors import GpushareError
@@ -20,15 +21,16 @@ class NotWatchedYet(GpushareError):
 
 
 class GangAnswers:
-    def __init__(self, gangs: Gangs, planning: GangPlanning, grace: Grace) -> None:
-        self._gangs, self._planning, self._grace = gangs, planning, grace
+    def __init__(self, scheduling: Scheduling, planning: GangPlanning, grace: Grace) -> None:
+        self._gangs, self._members = scheduling.gangs, scheduling.members
+        self._planning, self._grace = planning, grace
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
-        found = self._gangs.decide(pod, nodes)
+        found = self._members.decide(pod, nodes)
         if found is Missing.WATCH:
             await self._grace.wait()
-            found = self._gangs.decide(pod, nodes)
+            found = self._members.decide(pod, nodes)
         if isinstance(found, Missing):
             found = await self._completed(pod, nodes, found)
         if found is None:
@@ -43,7 +45,7 @@ class GangAnswers:
 
     async def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
         """Sort proposed nodes; for a member of a gang none is kept."""
-        if not self._gangs.may_preempt(pod):
+        if not self._members.may_preempt(pod):
             return Proposals([], dict.fromkeys(proposed, MEMBER_OF_GANG))
         return await self._grace.preempt(pod, proposed)
 
@@ -58,5 +60,5 @@ class GangAnswers:
             else:
                 await self._planning.plan(group)
                 why = NO_ROOM
-        found = self._gangs.decide(pod, nodes)
-        return self._gangs.refuse(nodes, why) if isinstance(found, Missing) else found
+        found = self._members.decide(pod, nodes)
+        return self._members.refuse(nodes, why) if isinstance(found, Missing) else found

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
+from extender.decisions.gangs.stages import GangStages
 from extender.decisions.scheduling import Scheduling
 from extender.gangs.ended import EndedMembers
 from extender.gangs.planning import GangPlanning
@@ -38,6 +39,7 @@ class GangDuties:
         notice: Notice,
     ) -> None:
         state, self._gangs = scheduling.state, scheduling.gangs
+        self._stages = GangStages(scheduling.gangs)
         self._groups, self._refreshed_at = state.groups, 0
         self._repair = SlotRepair(state, self._gangs, planning)
         self._undo = Undo(state, self._gangs, writer, notice)
@@ -81,7 +83,7 @@ class GangDuties:
 
     async def _check_slots(self) -> None:
         await self._refresh()
-        for record in self._gangs.expired():
+        for record in self._stages.expired():
             log.warning("hold of a gang has expired", extra={"gang": record.owner})
         await self._repair.check()
 

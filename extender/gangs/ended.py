@@ -11,6 +11,7 @@ import msgspec
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.record import GangRecord
+from extender.decisions.gangs.stages import GangStages
 from gpushare.contract import LABEL_GANG, LABEL_KUEUE_GROUP, LABEL_POD_GROUP
 from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.groups.group import Group
@@ -45,6 +46,7 @@ class EndedMembers:
 
     def __init__(self, state: ClusterState, gangs: Gangs, kube: Kube) -> None:
         self._clock, self._gangs, self._kube = state.clock, gangs, kube
+        self._stages = GangStages(gangs)
         self._read: dict[str, tuple[int, float]] = {}  # version of a gang and when, by owner
         self._places = asyncio.Semaphore(AT_ONCE)
         self._retries: Retries[str] = Retries(state.clock)
@@ -52,7 +54,7 @@ class EndedMembers:
     async def check(self) -> None:
         """Ask the API server about gangs that lack members, again when they have changed."""
         now = self._clock.monotonic()
-        lacking = list(self._gangs.lacking_members())
+        lacking = list(self._stages.lacking_members())
         self._read = {r.owner: self._read[r.owner] for _, r in lacking if r.owner in self._read}
         async with asyncio.TaskGroup() as tasks:
             for group, record in lacking:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from extender.decisions.gangs.plans import GangPlans
 from extender.decisions.scheduling import Scheduling
 from extender.metrics.counters import PLAN_SECONDS, PLANS
 from gpushare.annotations.slot_hint import hinted_node
@@ -30,6 +31,7 @@ class GangPlanning:
 
     def __init__(self, scheduling: Scheduling) -> None:
         self._gangs, self._ledger = scheduling.gangs, scheduling.state.ledger
+        self._plans = GangPlans(scheduling.gangs)
         self.planner = Planner(scheduling.state)
         self._turn, self.slices = asyncio.Lock(), Turns()
 
@@ -40,17 +42,17 @@ class GangPlanning:
         """
         async with self._turn:
             for _ in range(TRIES):
-                revision, ask = self._gangs.revision(group), self._gangs.ask(group)
+                revision, ask = self._gangs.revision(group), self._plans.ask(group)
                 if ask is None:
                     return False
                 found = await self._made(ask)
                 if is_least and isinstance(found, Plan):
                     found = replace(found, slots=found.slots[: ask.least])
-                if isinstance(found, NoPlan) and self._gangs.lets_go(group):
+                if isinstance(found, NoPlan) and self._plans.lets_go(group):
                     continue
                 if isinstance(found, NoPlan) or not found.slots:
                     no_plan = found if isinstance(found, NoPlan) else None
-                    self._gangs.failed(group, no_plan, revision)
+                    self._plans.failed(group, no_plan, revision)
                     return False
                 if self._take(group, ask, found):
                     return True
@@ -66,7 +68,7 @@ class GangPlanning:
                 slot = self._ledger.slot_of(pod.uid)
                 if slot is None or slot.node in nodes:
                     return slot is not None  # by another plan
-                ask = self._gangs.ask_again(group, pod, nodes)
+                ask = self._plans.ask_again(group, pod, nodes)
                 found = await self._made(ask)
                 if isinstance(found, NoPlan):
                     break
@@ -75,7 +77,7 @@ class GangPlanning:
             has_begun = self._gangs.record(group).begun_at is not None
             if has_begun or self._gangs.is_binding(group):
                 return False
-            self._gangs.unfit(pod, nodes)
+            self._plans.unfit(pod, nodes)
             self._gangs.give_up(group)
         return await self.plan(group)
 
@@ -109,9 +111,9 @@ class GangPlanning:
             plan.slots, pods, ask.owner, ask.cooling
         ):
             return False
-        if not self._gangs.are_waiting(group, plan.slots):
+        if not self._plans.are_waiting(group, plan.slots):
             return False
-        self._gangs.take(group, plan)
+        self._plans.take(group, plan)
         log.info(
             "gang planned",
             extra={"gang": ask.owner, "slots": len(plan.slots), "zone": plan.zone},

@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.stages import GangStages
 from extender.gangs.planning import GangPlanning
 from gpushare.ledger.holds import Slot
 
@@ -21,6 +22,7 @@ class SlotRepair:
 
     def __init__(self, state: ClusterState, gangs: Gangs, planning: GangPlanning) -> None:
         self._state, self._gangs, self._planning = state, gangs, planning
+        self._stages = GangStages(gangs)
         self._ledger_at = self._resources_at = 0
 
     async def check(self) -> None:
@@ -35,7 +37,7 @@ class SlotRepair:
             for slot in lost:
                 self._state.ledger.drop_slot(slot.pod_uid)
             await self._planning.plan(group)
-        for group in self._gangs.in_part():
+        for group in self._stages.in_part():
             await self._planning.plan(group)
 
     def _unusable(self) -> Generator[None, None, dict[str, list[Slot]]]:

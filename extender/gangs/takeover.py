@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.stages import GangStages
 from extender.gangs.ended import EndedMembers
 from extender.gangs.planning import GangPlanning
 from gpushare.annotations.pod_annotations import asks_for_share
@@ -45,20 +46,21 @@ class Takeover:
         self, gangs: Gangs, planning: GangPlanning, ended: EndedMembers, kube: Kube, clock: Clock
     ) -> None:
         self._gangs, self._planning, self._ended, self._kube = gangs, planning, ended, kube
+        self._stages = GangStages(gangs)
         self._places = asyncio.Semaphore(AT_ONCE)
         self._retries: Retries[str] = Retries(clock)
         self._unknown: set[str] = set()  # owners
 
     async def run(self) -> None:
         self._gangs.may_keep = True
-        begun = [group for group, _ in self._gangs.begun()]
+        begun = [group for group, _ in self._stages.begun()]
         self._unknown = {str(group.key) for group in begun}
         try:
             async with asyncio.timeout(MOST_SECONDS):
                 await self.check()
         except TimeoutError:
             log.warning("gangs are taken over without all answers", extra={"gangs": len(begun)})
-        waiting = self._gangs.without_plan()
+        waiting = self._stages.without_plan()
         released = [group for group in waiting if any(map(is_released, group.present()))]
         for group in dict.fromkeys((*begun, *released)):
             if self._gangs.record(group).is_whole:
@@ -70,7 +72,7 @@ class Takeover:
         """Ask the API server about the gangs of which it has not told everything yet."""
         if not self._unknown:
             return
-        begun = {record.owner: group for group, record in self._gangs.begun()}
+        begun = {record.owner: group for group, record in self._stages.begun()}
         self._unknown &= begun.keys()
         self._retries.keep_only(self._unknown)
         async with asyncio.TaskGroup() as tasks:

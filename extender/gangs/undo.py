@@ -7,6 +7,7 @@ from typing import Final
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.stages import GangStages
 from extender.eviction.stuck_pods import Evictions
 from extender.metrics.counters import BROKEN_GANGS, EVICTIONS
 from extender.watch.events import Notice
@@ -25,6 +26,7 @@ class Undo:
 
     def __init__(self, state: ClusterState, gangs: Gangs, kube: Writer, notice: Notice) -> None:
         self._clock, self._gangs, self._notice = state.clock, gangs, notice
+        self._stages = GangStages(gangs)
         self._evictions = Evictions(kube, state.clock, any_version=True)
         self._told: set[str] = set()  # the stranded gangs
 
@@ -32,7 +34,7 @@ class Undo:
         """Evict all bound members of the gangs whose time is over."""
         now = self._clock.monotonic()
         due: list[tuple[Group, list[Pod]]] = []
-        for group, record in self._gangs.begun():
+        for group, record in self._stages.begun():
             begun_at = record.begun_at if record.begun_at is not None else now
             is_due = now - begun_at >= self._gangs.complete_seconds(group)
             if not record.is_broken and (not is_due or self._gangs.is_binding(group)):
@@ -67,7 +69,7 @@ class Undo:
         Nothing takes a zone from a pod again. Its successor begins with a gate and without a zone.
         """
         owners = set()
-        for group, tied in self._gangs.stranded():
+        for group, tied in self._stages.stranded():
             owners.add(str(group.key))
             evicted = [pod for pod in tied if pod.has_controller]
             if str(group.key) not in self._told:

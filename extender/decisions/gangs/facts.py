@@ -7,6 +7,7 @@ from dataclasses import replace
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.record import GangRecord
+from extender.decisions.gangs.stages import GangStages
 from gpushare.answers import gang_text
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase
 from gpushare.answers.group_states import GroupStates
@@ -43,7 +44,7 @@ class GangViews:
             if phase is not Phase.PLACED:
                 waiting += group.count - group.bound
         now = self._state.clock.monotonic()
-        begun = [record.begun_at for _, record in self._gangs.begun()]
+        begun = [record.begun_at for _, record in GangStages(self._gangs).begun()]
         longest = max((now - at for at in begun if at is not None and at < now), default=0.0)
         return GangFigures(phases, waiting, longest)
 

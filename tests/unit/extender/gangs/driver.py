@@ -41,7 +41,7 @@ class GangCluster:
             self.put_node(changed(made, {"labels": dict((labels or {}).get(name, {}))}))
         scheduling = self.cluster.scheduling
         self.gangs, self.planning = scheduling.gangs, GangPlanning(scheduling)
-        self.answers = GangAnswers(self.gangs, self.planning, self.cluster.grace)
+        self.answers = GangAnswers(self.cluster.scheduling, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, self.kube, self.time)
         self.duties = GangDuties(scheduling, self.planning, self.kube, kube, self._notice)
 

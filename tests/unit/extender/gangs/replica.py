@@ -38,7 +38,7 @@ class Replica:
         self.groups = self.cluster.state.groups
         self.writer = writer = Writer(store, clock, lambda: math.inf if self.leads else -math.inf)
         self.planning = GangPlanning(scheduling)
-        self.answers = GangAnswers(self.gangs, self.planning, self.cluster.grace)
+        self.answers = GangAnswers(self.cluster.scheduling, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, writer, clock)
         self._duties = GangDuties(scheduling, self.planning, writer, store, lambda *_: None)
         self._admission = Admission(

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from extender.decisions.gangs.gangs import HELD_SECONDS
+from extender.decisions.gangs.stages import GangStages
 from extender.gangs import duties, takeover
 from extender.settings.configuration import GangSettings
 from gpushare.contract import ANNOTATION_SLOT
@@ -322,7 +323,7 @@ async def test_groups_of_pods_without_gpu_memory_are_left_to_others():
     cluster = GangCluster(SIZES, gangs=GangSettings(complete_seconds=60), kube=ListedKube())
     pods = [owned(member(f"g-{n}", "g", 3, units=None)) for n in range(3)]
     cluster.add(changed(pods[0], spec={"node_name": "a"}), *pods[1:])
-    assert cluster.gangs.without_plan() == []
+    assert GangStages(cluster.gangs).without_plan() == []
     cluster.time.now += 61
     await cluster.duties.check()
     assert (cluster.kube.evicted, cluster.events, cluster.held) == ([], [], 0)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from extender.decisions.gangs.plans import GangPlans
 from extender.gangs.planning import GangPlanning
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
@@ -35,7 +36,7 @@ def free(cluster):
 def test_reserves_holds_and_claims_go_and_bound_pods_stay(cluster):
     scheduling = cluster.scheduling
     [group] = cluster.state.groups
-    scheduling.gangs.take(group, Plan(SLOTS, ""))
+    GangPlans(scheduling.gangs).take(group, Plan(SLOTS, ""))
     cluster.ledger.reserve(Reserve("uid-c", "default", "c", "n", ("GPU-0",), 1, 1))
     cluster.ledger.keep(Claim("uid-d", (Slot("n", ("GPU-1",), 3),), 1e9, 5))
     assert len(scheduling.gangs.progress(group).slotted) == 2

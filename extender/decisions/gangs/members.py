@@ -1,0 +1,149 @@
+"""Decide what kube-scheduler is answered about members of gangs (pure)."""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final
+
+from extender.decisions.filter import Filtered
+from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
+from extender.decisions.gangs.record import GangRecord
+from gpushare.groups.group import Group
+from gpushare.groups.reasons import (
+    BROKEN,
+    FEW_MEMBERS,
+    NO_ROOM,
+    NO_SLOT,
+    ONE_BY_ONE,
+    OTHER_ZONE,
+    SURPLUS,
+)
+from gpushare.groups.sources import key_of
+from gpushare.ledger.holds import Slot
+from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
+
+AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
+GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
+
+
+class Missing(Enum):
+    """What has to happen before a member of a gang can be answered."""
+
+    WATCH = auto()  # the watch is behind kube-scheduler
+    PLAN = auto()
+    REPAIR = auto()  # another slot, on one of the nodes that are asked about
+
+
+class Members:
+    """Answers filter, bind and preempt for pods that may be members of gangs."""
+
+    def __init__(self, gangs: Gangs) -> None:
+        self._gangs, self._state = gangs, gangs.state
+        self._ledger, self._groups = gangs.state.ledger, gangs.state.groups
+
+    def decide(self, pod: Pod, nodes: Sequence[str]) -> Filtered | Missing | None:
+        """Answer for a member of a gang; None if the pod is placed like one without a gang."""
+        slot = self._ledger.slot_of(pod.uid)
+        key = key_of(pod)
+        if key is None:
+            is_kept = slot is not None and slot.node in nodes
+            return _only(slot.node) if slot is not None and is_kept else None
+        group = self._groups.of(pod.uid)
+        if group is None or group.key != key:
+            return Missing.WATCH
+        record = self._gangs.record(group)
+        if group.problem is not None and not record.is_whole:
+            return self.refuse(nodes, group.problem)
+        if slot is not None:
+            return self._with_slot(group, record, pod, slot, nodes)
+        if record.is_whole:
+            return None
+        if record.is_broken:
+            return self.refuse(nodes, BROKEN)
+        if not self._gangs.has_members(group, record):
+            now = self._state.clock.monotonic()
+            if record.lacks_since is None:
+                record.lacks_since = now
+            # All of them have to be asked about before one passes, and a member that is created
+            # later is no event at which kube-scheduler tries these again.
+            is_retried = not group.is_plain and now - record.lacks_since < GATHERING_SECONDS
+            return self.refuse(nodes, FEW_MEMBERS, is_retried=is_retried)
+        if record.plan and not self._gangs.lacking(group, record):
+            return self.refuse(nodes, SURPLUS)
+        return self._without_room(group, record, nodes)
+
+    def refuse(self, nodes: Sequence[str], why: Reason, *, is_retried: bool = False) -> Filtered:
+        """Reject a pod on all nodes of the cluster, so that nothing is preempted for it.
+
+        kube-scheduler takes the status of nodes that it has rejected itself from this answer too
+        (schedule_one.go, findNodesThatPassExtenders).
+        """
+        final = dict.fromkeys((*nodes, *self._state.nodes), why.text)
+        return Filtered(final=final, is_retried=is_retried)
+
+    def why_not_bind(self, pod: Pod, node: str) -> Reason | None:
+        """Return why a pod must not be bound to a node now; None for one without a gang."""
+        key = key_of(pod)
+        if key is None:
+            return None
+        group = self._groups.of(pod.uid)
+        if group is None or group.key != key:
+            return NO_SLOT
+        record, slot = self._gangs.record(group), self._ledger.slot_of(pod.uid)
+        if record.is_whole:
+            return None if self._gangs.in_zone(pod, [node]) else OTHER_ZONE
+        if group.problem is not None:
+            return group.problem
+        if slot is None or slot.node != node:
+            return NO_SLOT
+        if not self._gangs.in_zone(pod, [node]):
+            return OTHER_ZONE
+        if self._gangs.lacking(group, record):
+            return NO_ROOM if self._gangs.has_members(group, record) else FEW_MEMBERS
+        return None
+
+    def may_preempt(self, pod: Pod) -> bool:
+        """Return whether kube-scheduler may evict pods for this one."""
+        if key_of(pod) is None:
+            return True
+        group = self._groups.of(pod.uid)
+        return group is not None and self._gangs.record(group).is_whole
+
+    def _without_room(
+        self, group: Group, record: GangRecord, nodes: Sequence[str]
+    ) -> Filtered | Missing:
+        """Answer for a member of a gang that had no room when it was last planned, if it was.
+
+        kube-scheduler asks about all members of all waiting gangs, and waits for each answer.
+        """
+        if not self._gangs.is_due(group, record):
+            return self.refuse(nodes, NO_ROOM)
+        is_same = record.tried is not None and record.tried[-1] == group.version
+        if is_same and self._state.clock.monotonic() - record.failed_at < AGAIN_SECONDS:
+            return self.refuse(nodes, NO_ROOM, is_retried=not self._gangs.admits)
+        return Missing.PLAN
+
+    def _with_slot(
+        self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
+    ) -> Filtered | Missing:
+        if not record.is_whole and self._gangs.lacking(group, record):
+            return self._without_room(group, record, nodes)
+        if record.begun_at is None:
+            # A member about which kube-scheduler never asks must not hold the room forever.
+            latest = record.held_at + self._gangs.complete_seconds(group)
+            now = self._state.clock.monotonic()
+            self._ledger.renew(record.owner, min(now + HELD_SECONDS, latest))
+        if slot.node not in nodes:
+            record.offered.discard(pod.uid)
+            return Missing.REPAIR
+        record.offered.add(pod.uid)
+        # Rules that only kube-scheduler knows may still reject a member: then none passes before
+        # all up to the minimum have been offered their nodes.
+        is_sure = record.is_whole or group.is_plain
+        if not is_sure and group.bound + len(record.offered) + record.ended < group.minimum:
+            return self.refuse(nodes, ONE_BY_ONE, is_retried=True)
+        return _only(slot.node)
+
+
+def _only(node: str) -> Filtered:
+    return Filtered(fitting=[node], best=node, is_short=True)

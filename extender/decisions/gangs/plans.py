@@ -1,0 +1,140 @@
+"""Decide what is planned for a gang, and keep what was planned (pure)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Final
+
+from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
+from extender.decisions.gangs.record import GangRecord, Revision
+from gpushare.errors import RequestError
+from gpushare.groups.group import Group
+from gpushare.ledger.holds import Hold, Slot
+from gpushare.objects.model import Pod
+from gpushare.planning.ask import Ask, NoPlan, Plan
+
+MOST_UNFIT: Final = 64  # members of a gang whose rejected nodes are remembered
+
+
+class GangPlans:
+    """Asks for plans, and takes the slots of those that were made."""
+
+    def __init__(self, gangs: Gangs) -> None:
+        self._gangs, self._state = gangs, gangs.state
+        self._ledger, self._groups = gangs.state.ledger, gangs.state.groups
+
+    def ask(self, group: Group) -> Ask | None:
+        """Return what to plan for a gang; None if nothing is missing or members are."""
+        record, waiting = self._gangs.record(group), self._gangs.progress(group).waiting
+        least = self._gangs.lacking(group, record)
+        if group.problem is not None or record.is_broken or not waiting or least > len(waiting):
+            return None
+        return self._ask(group, record, waiting, least=least)
+
+    def ask_again(self, group: Group, pod: Pod, nodes: Sequence[str]) -> Ask:
+        """Return the plan to make for a member whose slot cannot be used, on one of ``nodes``."""
+        return self._ask(group, self._gangs.record(group), (pod,), least=1, only=frozenset(nodes))
+
+    def take(self, group: Group, plan: Plan) -> None:
+        """Keep the slots of a plan beside those that the gang has already."""
+        record, now = self._gangs.record(group), self._state.clock.monotonic()
+        if not record.plan:
+            record.plan, record.held_at = f"{self._state.clock.wall_ns():x}", now
+            record.offered.clear()
+        record.offered.difference_update(slot.pod_uid for slot in plan.slots)
+        before = self._ledger.hold_of(record.owner)
+        slots = {slot.pod_uid: slot for slot in (before.slots if before is not None else ())}
+        slots |= {slot.pod_uid: slot for slot in plan.slots}
+        is_begun = record.begun_at is not None and not record.is_whole
+        expires_at = inf if is_begun else now + HELD_SECONDS
+        self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
+        record.tried, record.no_room, record.stranded_since = None, None, None
+
+    def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
+        """Note that there is no room for a gang as long as nothing changes since ``revision``."""
+        record = self._gangs.record(group)
+        if group.gated and record.no_room is None and (speaker := self._gangs.speaker(group)):
+            self._state.pods.report_again(speaker)
+        record.tried, record.no_room = revision, found
+        record.failed_at = self._state.clock.monotonic()
+        if record.stranded_since is None and self._gangs.tied(group):
+            record.stranded_since = self._state.clock.monotonic()
+        if record.avoid:
+            # Without these nodes there was no room; they may be offered again at any time.
+            record.avoid.clear()
+            record.tried = None
+            record.wait_longer(self._state.clock.monotonic())
+
+    def are_waiting(self, group: Group, slots: Iterable[Slot]) -> bool:
+        """Return whether the pods of these slots are members that still need one."""
+        if self._groups.get(group.key) is not group or self._gangs.record(group).is_broken:
+            return False
+        pods = (group.members.get(slot.pod_uid) for slot in slots)
+        return all(pod and not pod.node and not pod.metadata.deletion_timestamp for pod in pods)
+
+    def lets_go(self, group: Group) -> bool:
+        """Let go of a part of a plan to which the rest cannot be added; return whether it has."""
+        record = self._gangs.record(group)
+        is_part = record.plan and record.begun_at is None and self._gangs.lacking(group, record)
+        if not is_part or record.is_whole or self._gangs.is_binding(group):
+            return False
+        self._gangs.give_up(group)
+        return True
+
+    def unfit(self, pod: Pod, nodes: Sequence[str]) -> None:
+        """Note that kube-scheduler offers only ``nodes`` for a member: others do not fit it."""
+        group = self._groups.of(pod.uid)
+        if group is None:
+            return
+        avoid = self._gangs.record(group).avoid
+        if len(avoid) >= MOST_UNFIT:
+            del avoid[next(iter(avoid))]
+        avoid[pod.uid] = frozenset(self._state.node_names().difference(nodes))
+
+    def _ask(
+        self,
+        group: Group,
+        record: GangRecord,
+        pods: tuple[Pod, ...],
+        *,
+        least: int,
+        only: frozenset[str] | None = None,
+    ) -> Ask:
+        return Ask(
+            owner=record.owner,
+            members=pods,
+            least=least,
+            zone_key=group.zone_key,
+            zone=self._gangs.zone_of(group),
+            cards=self._cards(group),
+            roles=self._gangs.policy.roles,
+            only=only,
+            avoid=self._avoided(group, record, pods, only),
+            cooling=self._gangs.cooling(),
+        )
+
+    def _avoided(
+        self, group: Group, record: GangRecord, pods: tuple[Pod, ...], only: frozenset[str] | None
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the nodes that a member must not get.
+
+        Members that may be unable to share a node get none that another one has.
+        """
+        avoided = dict(record.avoid) if only is None else {}
+        apart = [pod for pod in pods if pod.keeps_apart]
+        if not apart:
+            return avoided
+        placed = [self._gangs.node_of(pod) for pod in group.present() if pod.keeps_apart]
+        taken = frozenset(filter(None, placed))
+        for pod in apart:
+            others = taken - {self._gangs.node_of(pod)}
+            avoided[pod.uid] = avoided.get(pod.uid, frozenset()) | others
+        return avoided
+
+    def _cards(self, group: Group) -> int:
+        found = 0
+        for pod in group.present():
+            try:
+                found += self._state.request_of(pod).card_count
+            except RequestError:
+                continue  # asks for no GPU memory
+        return found

@@ -1,0 +1,119 @@
+"""Find the gangs for which something has to be done now (pure)."""
+
+from collections.abc import Iterator
+
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.record import GangRecord
+from gpushare.groups.group import Group
+from gpushare.objects.model import Pod
+
+
+class GangStages:
+    """Sorts gangs by what they need."""
+
+    def __init__(self, gangs: Gangs) -> None:
+        self._gangs, self._state = gangs, gangs.state
+        self._ledger, self._groups = gangs.state.ledger, gangs.state.groups
+
+    def expired(self) -> Iterator[GangRecord]:
+        """Yield the gangs whose hold has expired before a member was bound."""
+        now = self._state.clock.monotonic()
+        for record in list(self._gangs.records.values()):
+            if not record.plan or record.is_whole or record.begun_at is not None:
+                continue
+            if not self._ledger.slot_count(record.owner):
+                record.plan = ""
+                record.wait_longer(now)
+                yield record
+
+    def in_part(self) -> Iterator[Group]:
+        """Yield the gangs that have some of their nodes or slots and lack others, if that is new.
+
+        Those without a bound member do not wait for their time: they may have to let go.
+        """
+        now = self._state.clock.monotonic()
+        for record in list(self._gangs.records.values()):
+            has_begun = record.begun_at is not None
+            if record.is_whole or record.is_broken or not (record.plan or has_begun):
+                continue
+            group = self._groups.named(record.owner)
+            if group is None or not group.is_ours or not self._gangs.lacking(group, record):
+                continue
+            is_due = now >= record.wait_until or not has_begun
+            if is_due and record.tried != self._gangs.revision(group):
+                yield group
+
+    def stranded(self) -> Iterator[tuple[Group, list[Pod]]]:
+        """Yield gangs without a bound member that had no room in their zone for too long.
+
+        With each come the members that are tied to the zone.
+        """
+        now = self._state.clock.monotonic()
+        for record in list(self._gangs.records.values()):
+            group, since = self._groups.named(record.owner), record.stranded_since
+            if group is None or since is None:
+                continue
+            tied = self._gangs.tied(group)
+            if group.bound or not tied:
+                record.stranded_since = None
+            elif now - since >= self._gangs.complete_seconds(group):
+                yield group, tied
+
+    def begun(self) -> Iterator[tuple[Group, GangRecord]]:
+        """Yield the gangs of which some members are bound, and never the minimum was."""
+        for record in list(self._gangs.records.values()):
+            if record.begun_at is None or record.is_whole:
+                continue
+            group = self._groups.named(record.owner)
+            if group is not None and group.is_ours:
+                yield group, record
+
+    def without_plan(self) -> list[Group]:
+        """Return the gangs that have enough members and no plan for them, most urgent first.
+
+        Members beyond the minimum count only if they are gated: kube-scheduler does not ask about
+        them.
+        """
+        found = [
+            group
+            for group in self._groups
+            if group.count > group.bound
+            and group.is_ours
+            and group.problem is None
+            and self._lacks_plan(group)
+        ]
+        return sorted(found, key=lambda group: -group.priority)
+
+    def complete(self) -> list[Group]:
+        """Return the gangs whose minimum is placed or has slots, if members have no node yet."""
+        return [
+            group
+            for group in self._groups
+            if group.count > group.bound
+            and group.problem is None
+            and (record := self._gangs.records.get(str(group.key))) is not None
+            and (record.is_whole or (record.plan and not self._gangs.lacking(group, record)))
+        ]
+
+    def lacking_members(self) -> Iterator[tuple[Group, GangRecord]]:
+        """Yield the gangs that have too few members, if one was rejected for it or is bound."""
+        for record in list(self._gangs.records.values()):
+            is_of_interest = record.lacks_since is not None or record.begun_at is not None
+            group = self._groups.named(record.owner) if is_of_interest else None
+            if group is None:
+                continue
+            if record.is_whole or self._gangs.has_members(group, record):
+                record.lacks_since = None
+                continue
+            if record.lacks_since is None:
+                record.lacks_since = self._state.clock.monotonic()
+            yield group, record
+
+    def _lacks_plan(self, group: Group) -> bool:
+        record = self._gangs.record(group)
+        if record.is_broken or not self._gangs.has_members(group, record):
+            return False
+        if record.is_whole:
+            waiting = self._gangs.progress(group).waiting if group.gated else ()
+            return any(pod.has_our_gate for pod in waiting)
+        return not record.plan or self._gangs.lacking(group, record) > 0
