@@ -33,7 +33,7 @@ down: setup  ## stop that cluster and delete what a demo or test run left
 	@$(RUN) python -m localcluster down --all
 
 test: setup  ## run all tests; those with a cluster need root on Linux
-	$(RUN) pytest -n 4
+	$(RUN) pytest -n 3
 
 # VERSIONS=all (or some: `python -m tests.trials.versions --help`) adds what depends on kube-scheduler, on each
 # of these versions of Kubernetes.
@@ -50,7 +50,7 @@ trials: setup  ## run the long trials: GPUs of containers, node setups, faults, 
 	$(if $(VERSIONS),$(RUN) python -m tests.trials.versions $(VERSIONS))
 
 soak: setup  ## run the tests with all cases and the longest trials for two hours, and watch for growth
-	GPUSHARE_LONG=1 $(RUN) pytest -n 4
+	GPUSHARE_LONG=1 $(RUN) pytest -n 3
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials --churn 60
 
