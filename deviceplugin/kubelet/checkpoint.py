@@ -3,8 +3,8 @@
 ``kubelet_internal_checkpoint`` is the kubelet's own format and not a stable API
 (kubernetes/pkg/kubelet/cm/devicemanager/checkpoint), so nothing is assumed beyond the fields read
 here, and any other content is an error, not an empty node. The kubelet replaces the file after each
-Allocate, before the next. Entries of deleted pods stay in it for a while: an entry does not prove
-that its pod is alive.
+Allocate, before the next, and after each device list that it has taken in. Entries of deleted pods
+stay in it for a while: an entry does not prove that its pod is alive.
 """
 
 import base64
@@ -53,7 +53,16 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
     data: _Data
 
 
+class _Devices(msgspec.Struct, rename="pascal"):
+    registered_devices: dict[str, list[str] | None] | None = None
+
+
+class _DevicesOnly(msgspec.Struct, rename="pascal"):
+    data: _Devices
+
+
 _decoder = msgspec.json.Decoder(_Checkpoint)
+_decoder_of_devices = msgspec.json.Decoder(_DevicesOnly)
 
 
 def parse(content: bytes) -> tuple[Entry, ...]:
@@ -66,6 +75,15 @@ def parse(content: bytes) -> tuple[Entry, ...]:
             f"the kubelet's device checkpoint cannot be read: {err}; it may be half written, or "
             f"written by a kubelet newer than this plugin"
         ) from err
+
+
+def has_devices(content: bytes) -> bool:
+    """Return whether the kubelet had a healthy device of ours; CheckpointError as ``parse``."""
+    try:
+        devices = _decoder_of_devices.decode(content).data.registered_devices or {}
+    except (msgspec.DecodeError, ValueError, RecursionError) as err:
+        raise CheckpointError(f"the kubelet's device checkpoint cannot be read: {err}") from err
+    return bool(devices.get(RESOURCE_MEMORY))
 
 
 def _entry(entry: _Entry) -> Entry:
@@ -84,12 +102,15 @@ def _ids(written: Any) -> frozenset[str]:
     return frozenset(ids)
 
 
+Version = tuple[int, int, int]
+
+
 class CheckpointFile:
     """The checkpoint on disk, parsed again only when the kubelet has replaced it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._version: tuple[int, int, int] | None = None
+        self._version: Version | None = None
         self._entries: tuple[Entry, ...] = ()
 
     def read(self) -> tuple[Entry, ...]:
@@ -98,8 +119,7 @@ class CheckpointFile:
         Raises CheckpointError if the file cannot be read, is not a regular file, or is too long.
         """
         try:
-            status = self._path.stat()
-            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            version = self._found()
             if version != self._version:
                 self._entries = parse(read_bytes(self._path, MAX_BYTES))
                 self._version = version
@@ -108,3 +128,29 @@ class CheckpointFile:
         except OSError as err:
             raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
         return self._entries
+
+    def version(self) -> Version | None:
+        """Return what changes whenever the kubelet writes the file; None without a file."""
+        try:
+            return self._found()
+        except OSError:
+            return None
+
+    def has_devices_since(self, version: Version | None) -> bool:
+        """Return whether the kubelet has written healthy devices of ours after ``version``.
+
+        A kubelet that loses a plugin does not write that: the content alone proves nothing. Raises
+        CheckpointError as ``read``.
+        """
+        if self.version() in {None, version}:
+            return False
+        try:
+            return has_devices(read_bytes(self._path, MAX_BYTES))
+        except FileNotFoundError:
+            return False
+        except OSError as err:
+            raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
+
+    def _found(self) -> Version:
+        status = self._path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from deviceplugin.errors import CheckpointError
-from deviceplugin.kubelet.checkpoint import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile, Version
 from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.lifecycle.handover import Predecessor, Successor, Successors
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 LEAVE_SECONDS: Final = 25.0  # of the pod's grace period of 30 s
 CONFIRM_SECONDS: Final = 5.0  # for the driver to show the GPUs before taking over
+TAKE_IN_SECONDS: Final = 5.0  # for the kubelet to take in the device list that it reads
 STANDBY_SECONDS: Final = 3.0  # for a process of the same container to stand by
 QUIET_SECONDS: Final = 1.0  # from the decision to bind a pod to its admission by the kubelet
 LINGER_SECONDS: Final = 0.5  # for calls from before the other plugin had registered
@@ -61,12 +62,28 @@ class Departure:
         await self._registrar.run()
 
     async def arrive(self, predecessor: Predecessor | None) -> None:
-        """Return once the kubelet reads our list, and no other plugin is left."""
+        """Return once the kubelet knows our devices, and no other plugin is left."""
+        before = self._checkpoint.version()
         await self._registrar.is_read_once.wait()
+        await self._taken_in(before)
         self._report.serves()
         if predecessor is not None:
             await predecessor.leaves()
             await self._registrar.register_again()
+
+    async def _taken_in(self, before: Version | None) -> None:
+        """Return once the kubelet has taken in our list, which it has written since ``before``.
+
+        It opens the list first, and rejects every pod that it admits in between. On a busy node,
+        that is long enough for pods that have waited for this plugin.
+        """
+        try:
+            async with asyncio.timeout(TAKE_IN_SECONDS):
+                while not self._checkpoint.has_devices_since(before):  # noqa: ASYNC110 - a file
+                    await asyncio.sleep(_POLL_SECONDS)
+        except (TimeoutError, CheckpointError) as err:
+            # No GPU is healthy, or the file has another format.
+            log.info("the kubelet's devices are not known", extra={"why": repr(err)})
 
     async def leave(
         self,

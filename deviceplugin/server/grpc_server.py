@@ -47,6 +47,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Service:
     """Device lists are numbered from 1; ``streams_opened`` is the last number.
 
+    ``times_asked`` counts the questions for our options, by which a kubelet begins to connect.
     ``admitted_at`` is when, on ``clock``, the kubelet last made a call that admits a pod.
     """
 
@@ -72,6 +73,7 @@ class Service:
         self._streams: set[int] = set()
         self._lists_end = asyncio.Event()
         self.streams_opened = 0
+        self.times_asked = 0
         self.admitted_at = clock.monotonic()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -115,6 +117,7 @@ class Service:
         return bool(self._streams)
 
     async def _options(self, _: api_pb2.Empty) -> api_pb2.DevicePluginOptions:
+        self.times_asked += 1
         return options()
 
     async def _list_and_watch(self, _: api_pb2.Empty, __: Context) -> AsyncIterator[bytes]:

@@ -35,7 +35,9 @@ _STREAM_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 1.0  # the same where a list is already being read
 _STEADY_SECONDS: Final = 10.0
 _LEAVING: Final = ".leaving"  # after the socket's name: makes the kubelet drop the plugin
-_FORGOTTEN_SECONDS: Final = 0.2  # the kubelet needs a few ms after the end of a list
+# The kubelet needs a few ms after the end of a list, and more on a busy node. Nothing shows when it
+# is done, and nothing waits for this: the other plugin serves.
+_FORGOTTEN_SECONDS: Final = 1.0
 _ENDED_SECONDS: Final = 0.05  # the same while all devices are unhealthy
 # gRPC shares connections to one address among channels, and waits for a second after a refused one:
 # a kubelet that was down for a moment would get its plugin that much later.
@@ -251,9 +253,11 @@ class Registrar:
         """Register while the kubelet reads ``stream``; return the list that counts from now on.
 
         A kubelet with kubernetes #135437 already knows our socket. It rejects the registration, or
-        accepts it and opens no other list: the one that it reads stays valid.
+        accepts it and opens no other list: the one that it reads stays valid. A kubelet that asks
+        for our options opens another list. If it does not, it has processed the end of the other
+        plugin's list late and disconnected us: the following list counts, which is not read.
         """
-        following = self._service.streams_opened + 1
+        following, asked = self._service.streams_opened + 1, self._service.times_asked
         try:
             await self._register_with(kubelet)
         except (OSError, grpc.aio.AioRpcError) as err:
@@ -266,7 +270,8 @@ class Registrar:
                 self._service.streams_opened >= following or not self._service.is_read(stream)
             ),
         )
-        return following if self._service.streams_opened >= following else stream
+        is_other = self._service.streams_opened >= following or self._service.times_asked > asked
+        return following if is_other else stream
 
     def _lost(self, cause: str, why: str) -> None:
         metrics.REGISTERED.set(0)

@@ -2,9 +2,10 @@
 
 What it does is what Kubernetes 1.34 does (pkg/kubelet/cm/devicemanager): it dials back inside
 Register, takes 4,194,304 bytes a message, calls GetPreferredAllocation with all free devices and
-takes what is both preferred and free, calls Allocate once a container, then replaces its
-checkpoint, hands an init container's devices on to later containers, and gives PreStartContainer
-30 seconds. It admits one pod at a time; ``pods`` is what its HTTPS port would list.
+takes what is both preferred and free, calls Allocate once a container, replaces its checkpoint
+after that and after each device list, hands an init container's devices on to later containers, and
+gives PreStartContainer 30 seconds. It admits one pod at a time; ``pods`` is what its HTTPS port
+would list.
 
 It knows its plugin by the resource's name (plugin/v1beta1/handler.go): one that registers takes the
 place of the other, whose list is still read; when any list ends, whatever plugin has the name then
@@ -71,6 +72,9 @@ class FakeKubelet:
         self.repeated = 0  # registrations of a socket whose list was being read
         self.held: dict[tuple[str, str], tuple[frozenset[str], bytes]] = {}
         self.changed = asyncio.Condition()
+        self.drops_next = False  # the next to connect, for an earlier list that has ended by now
+        self.may_take_in = asyncio.Event()  # clear: it reads device lists, and does nothing more
+        self.may_take_in.set()
         self._server: grpc.aio.Server | None = None
         self._channel: grpc.aio.Channel | None = None  # where calls go
         self._named: grpc.aio.Channel | None = None
@@ -169,6 +173,13 @@ class FakeKubelet:
             await channel.close()
             await context.abort(grpc.StatusCode.UNKNOWN, err.details())
         self._channel = channel
+        if self.drops_next:
+            self.drops_next = False
+            self._named = None
+            self.devices = dict.fromkeys(self.devices, "Unhealthy")
+            await channel.close()
+            await self._notify()
+            return api_pb2.Empty()
         self._sockets.add(request.endpoint)
         self._readers[asyncio.create_task(self._read(channel, request.endpoint))] = channel
         self.registrations += 1
@@ -181,7 +192,9 @@ class FakeKubelet:
             async for message in stream:
                 self.lists.append(len(message))
                 listed = api_pb2.ListAndWatchResponse.FromString(message)
+                await self.may_take_in.wait()
                 self.devices = {device.ID: device.health for device in listed.devices}
+                self.write_checkpoint()
                 await self._notify()
         except grpc.aio.AioRpcError:
             pass
@@ -282,7 +295,8 @@ class FakeKubelet:
 
     def write_checkpoint(self) -> None:
         fresh = self.folder / (CHECKPOINT + ".new")
-        fresh.write_text(checkpoint(self.held, self.devices))
+        healthy = [i for i, health in self.devices.items() if health == "Healthy"]
+        fresh.write_text(checkpoint(self.held, healthy))
         fresh.replace(self.folder / CHECKPOINT)
 
     async def call(self, name: str, request, seconds: float = 30):

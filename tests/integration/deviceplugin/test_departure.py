@@ -36,7 +36,7 @@ class Leaving:
 
     def __init__(self, folder: Path, plugin: Plugin) -> None:
         self.folder, self.plugin = folder, plugin
-        self.handed_over = self.announced = False
+        self.handed_over = self.announced = self.is_serving = False
         self.standbys: list[asyncio.StreamWriter] = []
         self.fails: Exception | None = None
         self.departure = Departure(
@@ -50,7 +50,7 @@ class Leaving:
         )
 
     def serves(self) -> None:
-        pass
+        self.is_serving = True
 
     async def announce_leaving(self) -> bool:
         self.announced = True
@@ -98,6 +98,26 @@ def bound(leaving: Leaving, name: str):
     made = pod(name, 5, cards=(card(0).uuid,))
     leaving.plugin.watch.changed(made)
     return made
+
+
+async def test_a_node_takes_pods_once_the_kubelet_knows_its_devices(
+    folder: Path, kubelet: FakeKubelet
+) -> None:
+    plugin = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
+    plugin.cards.seen([card(0), card(1)])
+    kubelet.write_checkpoint()
+    kubelet.may_take_in.clear()
+    arriving = Leaving(folder, plugin)
+    tasks = [asyncio.create_task(arriving.departure.arrive(None))]
+    tasks.append(asyncio.create_task(plugin.registrar.run()))
+    await eventually(lambda: kubelet.lists)
+    await eventually(plugin.registrar.is_read_once.is_set)
+    assert not arriving.is_serving
+    kubelet.may_take_in.set()
+    await eventually(lambda: arriving.is_serving)
+    assert kubelet.allocatable == UNITS
+    await cancel(tasks)
+    await plugin.endpoint.close()
 
 
 async def test_an_unexpected_error_while_it_leaves_is_raised(

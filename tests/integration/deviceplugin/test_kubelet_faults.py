@@ -117,6 +117,18 @@ async def test_a_registration_that_is_asked_for_again_leads_to_the_list_that_cou
     await kubelet.until(lambda: kubelet.registrations == 3 and kubelet.allocatable == 30)
 
 
+async def test_a_kubelet_that_drops_the_plugin_before_it_opens_the_second_list_is_noticed(
+    plugin, kubelet
+) -> None:
+    kubelet.drops_next = True
+    again = asyncio.create_task(plugin.registrar.register_again())
+    await kubelet.until(lambda: kubelet.allocatable == 0)
+    await kubelet.until(lambda: kubelet.allocatable == 30)
+    await again
+    await eventually(lambda: not plugin.registrar.why_not)
+    assert kubelet.registrations == 2
+
+
 async def test_another_reader_of_the_list_does_not_hide_that_the_kubelet_stopped(
     plugin, kubelet
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.errors import CheckpointError
-from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry, parse
+from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry, has_devices, parse
 
 ENTRY = {
     "PodUID": "uid-1",
@@ -152,3 +152,32 @@ def test_anything_but_a_regular_file_is_an_error_and_does_not_block(tmp_path, ma
     make(path)
     with pytest.raises(CheckpointError, match="not a regular file"):
         CheckpointFile(path).read()
+
+
+@pytest.mark.parametrize(
+    ("registered", "wanted"),
+    [
+        (None, False),
+        ({}, False),
+        ({"nvidia.com/gpu": ["a"]}, False),
+        ({"aliyun.com/gpu-mem": None}, False),
+        ({"aliyun.com/gpu-mem": []}, False),
+        ({"aliyun.com/gpu-mem": ["a0000"]}, True),
+    ],
+)
+def test_devices_count_if_the_kubelet_has_written_them_since(tmp_path, registered, wanted) -> None:
+    path, fresh = tmp_path / "checkpoint", tmp_path / "fresh"
+    file = CheckpointFile(path)
+    before = file.version()
+    assert not file.has_devices_since(before)
+    content = {"Data": {"PodDeviceEntries": None, "RegisteredDevices": registered}}
+    fresh.write_text(json.dumps(content))
+    fresh.replace(path)
+    assert file.has_devices_since(before) is wanted
+    assert not file.has_devices_since(file.version())
+
+
+@given(st.binary() | st.sampled_from([b'{"Data":{"RegisteredDevices":[]}}', b'{"Data":null}']))
+def test_devices_of_another_format_are_an_error(content: bytes) -> None:
+    with pytest.raises(CheckpointError):
+        has_devices(content)
