@@ -44,6 +44,7 @@ class Kind(StrEnum):
     HANG = "hang"  # never reaches the API server
     RESET = "reset"  # the same, and the connection is cut
     LOST = "lost"  # done, and the connection is cut instead of an answer
+    UNANSWERED = "unanswered"  # done, and no answer comes
     LATE = "late"  # reaches the API server after ``seconds``, whether somebody waits or not
     WATCH_ERROR = "watch error 410"
     WATCH_CUT = "watch cut in a line"
@@ -98,10 +99,12 @@ class Fault:
 class Proxy:
     """Runs in a thread from ``__enter__`` to ``__exit__``; any other thread adds faults."""
 
-    def __init__(self, server: str, authority: Path, folder: Path) -> None:
-        self._server = server
+    def __init__(
+        self, server: str, authority: Path, folder: Path, *, address: str = "127.0.0.1"
+    ) -> None:
+        self._server, self._address = server, address
         self._context = ssl.create_default_context(cafile=str(authority))
-        self.authority = certificate(folder, "steered-apiserver")
+        self.authority = certificate(folder, "steered-apiserver", address=address)
         self.port = 0
         self._faults: list[Fault] = []
         self._loop = asyncio.new_event_loop()
@@ -123,7 +126,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self._address}:{self.port}"
 
     def fault(
         self,
@@ -174,7 +177,7 @@ class Proxy:
             app.router.add_route("*", "/{path:.*}", self._handle)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            await web.TCPSite(runner, self._address, 0, ssl_context=context).start()
             self.port = runner.addresses[0][1]
             self._ready.set()
             await self._stop.wait()
@@ -214,7 +217,9 @@ class Proxy:
                 back = {name: found.headers[name] for name in _PASSED_BACK if name in found.headers}
         except aiohttp.ClientError:
             return _cut(request)
-        if fault is not None and fault.kind is Kind.LOST:
+        if fault is not None and fault.kind in {Kind.LOST, Kind.UNANSWERED}:
+            if fault.kind is Kind.UNANSWERED:
+                await fault.over.wait()
             return _cut(request)
         return web.Response(status=found.status, body=body, headers=back)
 

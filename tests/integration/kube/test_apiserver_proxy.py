@@ -21,6 +21,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.integration
 
 SECONDS = 1.0  # of a request that gets no answer, or is told to try again later
+_ENDS_LATE = {Kind.HANG, Kind.UNANSWERED, Kind.TOO_MANY}
 
 
 @pytest.fixture
@@ -60,13 +61,14 @@ async def test_without_a_fault_everything_is_forwarded(behind):
         (Kind.HANG, OutcomeUnknown, False),
         (Kind.RESET, OutcomeUnknown, False),
         (Kind.LOST, OutcomeUnknown, True),
+        (Kind.UNANSWERED, OutcomeUnknown, True),
     ],
 )
 async def test_a_fault_happens_as_often_as_requested(behind, kind, error, reaches):
     kube, proxy, door = behind
     fault = proxy.fault(kind, binds)
     with pytest.raises(ApiError) as caught:
-        await bind(kube, seconds=SECONDS if kind in {Kind.HANG, Kind.TOO_MANY} else 20)
+        await bind(kube, seconds=SECONDS if kind in _ENDS_LATE else 20)
     assert type(caught.value) is error
     assert len(door.asked) == reaches
     await bind(kube)
