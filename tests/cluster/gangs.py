@@ -24,7 +24,7 @@ from tests.trials.stage import paper_gpu_node
 WAKES_REJECTED_PODS: Final = Version(32)
 UNITS: Final = 16  # of each GPU
 ZONE: Final = "gangs/zone"
-_STAGE: Final = "gangs/stage"
+STAGE: Final = "gangs/stage"
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def gpu_nodes(gpushare: Gpushare, zones: Mapping[str, str], cards: int = 2) -> I
     if gpushare.cluster.version < WAKES_REJECTED_PODS:
         gpushare.cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / "access.yaml"))
     made = (
-        paper_gpu_node(name, cards, UNITS, labels={ZONE: zone, _STAGE: "true"})
+        paper_gpu_node(name, cards, UNITS, labels={ZONE: zone, STAGE: "true"})
         for name, zone in zones.items()
     )
     gpushare.cluster.add_paper_nodes(*made)
@@ -51,7 +51,7 @@ def gpu_nodes(gpushare: Gpushare, zones: Mapping[str, str], cards: int = 2) -> I
 def on_stage(name: str, units: int | None, **spec: Any) -> dict[str, Any]:
     """Describe a pod for these nodes; without a kubelet its deletion takes effect at once."""
     made = pod(name, units, terminationGracePeriodSeconds=0, **spec)
-    made["spec"]["nodeSelector"] = {_STAGE: "true"} | spec.get("nodeSelector", {})
+    made["spec"]["nodeSelector"] = {STAGE: "true"} | spec.get("nodeSelector", {})
     return made
 
 
