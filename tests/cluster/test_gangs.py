@@ -181,7 +181,7 @@ def test_a_gang_goes_where_the_volume_of_a_member_is_or_nowhere(pods: Workloads,
     pods.create(*gang("large", 3))  # fits in zone a only
     wait_event(pods, "large-0", "")
     pods.create(*gang("small", 2))
-    wait_members(pods, small=2)
+    wait_members(pods, seconds=90, small=2)
     assert set(bound(pods).values()) == {"gang-3"}
 
 

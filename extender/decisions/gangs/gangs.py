@@ -133,6 +133,7 @@ class Gangs:
     def zone_of(self, group: Group) -> str | None:
         """Return the zone in which members are bound or have slots; None if there are none.
 
+        A binding that is being written decides as one that is: two at once must not differ.
         kube-scheduler binds members without GPU memory itself, in a zone of the gang only if a gate
         was removed from them: where they are decides nothing.
         """
@@ -140,9 +141,11 @@ class Gangs:
             return None
         found = None
         for pod in group.present():
-            node = "" if pod.node and self.state.pod(pod.uid) is None else self.node_of(pod)
-            zone = self._label(node, group.zone_key) if node else None
-            if zone is not None and pod.node:
+            if pod.node and self.state.pod(pod.uid) is None:
+                continue
+            decided = pod.node or self._reserved_on(pod)
+            zone = self._label(decided or self.node_of(pod), group.zone_key)
+            if zone is not None and decided:
                 return zone
             found = found or zone
         return found
@@ -312,6 +315,11 @@ class Gangs:
     def _has_minimum(self, group: Group, record: GangRecord) -> bool:
         """Return whether the minimum is bound; while the minimum is unknown, nobody can say."""
         return group.problem is None and group.bound + record.ended >= group.minimum
+
+    def _reserved_on(self, pod: Pod) -> str:
+        """Return the node to which a binding is being written; empty without one."""
+        nodes = sorted(self._ledger.reserved_on(pod.uid))
+        return next((at for at in nodes if self._ledger.reserve_of(pod.uid, at) is not None), "")
 
     def node_of(self, pod: Pod) -> str:
         """Return the node to which a member is bound, or that of its slot; empty without any."""

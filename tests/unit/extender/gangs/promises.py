@@ -119,7 +119,7 @@ class Promises:
         self._world.loop.call_soon(self._world.replace, pod)
 
     def _taken_over(self, replica: Replica, completable: Collection[str]) -> None:
-        lost = set(completable) - replica.completable()
+        lost = set(completable) - replica.completable() - replica.whole()
         if lost:
             self._wrong.append(f"{lost} cannot be completed any more after a takeover")
         # It may know whether a gang was whole only by its pods and their ages.

@@ -91,18 +91,21 @@ class Replica:
         return bool(self._events)
 
     def completable(self) -> set[str]:
-        """Return the gangs that have begun, with slots for all that are missing or need no slot.
+        """Return the gangs that have begun, with slots for all that are missing.
 
         It is empty if the watch has more to tell.
         """
         found = set()
         for group in () if self.is_behind else self.groups:
             record = self.gangs.known(group)
-            if record is None or not group.begun:
-                continue
-            if record.is_whole or not self.gangs.lacking(group, record):
+            if record is not None and group.begun and not self.gangs.lacking(group, record):
                 found.add(group.key.name)
         return found
+
+    def whole(self) -> set[str]:
+        """Return the gangs whose members are placed one by one."""
+        known = [(group.key.name, self.gangs.known(group)) for group in self.groups]
+        return {name for name, record in known if record is not None and record.is_whole}
 
     def set_lag(self, seconds: float) -> None:
         self.lag = seconds

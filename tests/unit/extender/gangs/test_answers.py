@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from extender.binding.binder import BindRefused
 from extender.decisions.filter import Filtered
-from gpushare.errors import NoRoom
+from gpushare.errors import NoRoom, OutcomeUnknown
 from gpushare.groups import reasons as texts
 from gpushare.objects.scheduling import ContainerPort
 from tests.builders import pod
@@ -239,3 +240,16 @@ async def test_a_waiting_gang_is_planned_again_after_a_second_or_when_it_changes
     cluster.add(*gang("g", 6, minimum=5)[5:])
     await ask_all()
     assert plans == 3
+
+
+async def test_members_of_a_whole_gang_that_are_bound_at_once_are_in_one_zone():
+    cluster = GangCluster({"a": (16,), "b": (16, 16)}, {"a": {"zone": "x"}, "b": {"zone": "y"}})
+    server = member("server", "g", 1, units=None, zone_key="zone")
+    workers = gang("g", 2, minimum=1, zone_key="zone")
+    cluster.add(changed(server, spec={"node_name": "a"}), *workers)
+    cluster.kube.outcomes = [OutcomeUnknown("no answer")]
+    with pytest.raises(BindRefused):
+        await cluster.bind("g-0", "b")
+    with pytest.raises(NoRoom):
+        await cluster.bind("g-1", "a")
+    assert (await cluster.offered("g-1"))[0] == ["b"]
