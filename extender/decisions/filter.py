@@ -77,9 +77,8 @@ def filter_nodes(
     found = Filtered(best=best[0] if best else "")
     found.fitting = [name for name in nodes if name in fits and name not in resting]
     refused = asked.difference(fits) if len(found.fitting) < len(nodes) else ()
-    rejected = {name: verdicts.rejected.get(name, NO_CARDS) for name in refused}
-    rejected |= dict.fromkeys(resting, COOLING)
-    for name, reason in rejected.items():
+    for name in (*refused, *resting):
+        reason = COOLING if name in fits else verdicts.rejected.get(name, NO_CARDS)
         is_failed = name == nominated and not reason.is_final
         (found.failed if is_failed else found.final)[name] = reason.text
     return found

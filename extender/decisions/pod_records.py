@@ -434,6 +434,6 @@ class PodRecords:
 
 def _unasked_reasons(pod: Pod) -> frozenset[str]:
     """Return why kube-scheduler does not ask about a pod that should get an Event."""
-    if pod.has_our_gate and not pod.has_foreign_gate:
+    if pod.waits_for_admission:
         return WAITS_FOR_ADMISSION
     return LACKS_SUM if lacks_sum(pod) else frozenset()

@@ -59,8 +59,8 @@ class Undo:
         self._evictions.keep_only({pod.uid for _, pods in due for pod in pods})
         for group, pods in due:
             for pod in pods:
-                is_due = self._gangs.is_broken(pod) if pod.node else not group.bound
-                if is_due and self._evictions.may_ask(pod):
+                is_still_due = self._gangs.is_broken(pod) if pod.node else not group.bound
+                if is_still_due and self._evictions.may_ask(pod):
                     await self._evictions.ask(pod, REASON)
 
     def _stranded(self) -> Iterator[tuple[Group, list[Pod]]]:

@@ -199,7 +199,7 @@ def _without_memory(pod: Pod, gang: GangView | None) -> Pending:
         nominated=pod.status.nominated_node_name or "",
         scheduler=silent_scheduler(pod),
         gang=gang,
-        held=_is_held(pod),
+        held=pod.waits_for_admission,
     )
 
 
@@ -223,7 +223,7 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
         gates=_gates(pod),
         nominated=pod.status.nominated_node_name or "",
         scheduler=silent_scheduler(pod),
-        held=_is_held(pod),
+        held=pod.waits_for_admission,
     )
 
 
@@ -254,7 +254,7 @@ class _Search:
             gates=_gates(pod),
             nominated=pod.status.nominated_node_name or "",
             scheduler=silent_scheduler(pod),
-            held=_is_held(pod),
+            held=pod.waits_for_admission,
         )
 
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
@@ -495,10 +495,6 @@ def _state(pod: Pod) -> str:
     if pod.metadata.deletion_timestamp is not None:
         return ENDING
     return GATED if pod.has_foreign_gate else ""
-
-
-def _is_held(pod: Pod) -> bool:
-    return pod.has_our_gate and not pod.has_foreign_gate
 
 
 def _gates(pod: Pod) -> str:

@@ -241,6 +241,11 @@ class Pod(_Object, gc=False, frozen=True):
         return any(name != GATE_ADMISSION for name in self.gates)
 
     @property
+    def waits_for_admission(self) -> bool:
+        """Return whether only the extender's gate keeps kube-scheduler from the pod."""
+        return self.has_our_gate and not self.has_foreign_gate
+
+    @property
     def pod_group(self) -> str:
         """Return the name of the PodGroup of scheduling.k8s.io, or an empty string."""
         group = self.spec.scheduling_group

@@ -88,6 +88,10 @@ class GangHistory(History):
         """Return what is known of a gang; its minimum is not if no member has been seen."""
         return self._gangs.get(name, Gang(0))
 
+    def pods_left(self) -> int:
+        """Return how many pods the watch has shown and not shown as deleted."""
+        return len(self._there)
+
     def partial(self) -> dict[str, Gang]:
         """Return the gangs with fewer members bound than their minimum, which were never whole."""
         return {name: each for name, each in list(self._gangs.items()) if each.is_partial}

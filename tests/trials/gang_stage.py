@@ -14,8 +14,7 @@ import yaml
 from gpushare.contract import GATE_ADMISSION, LABEL_CARD_COUNT, LABEL_GANG
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, LocalClusterError
-from localcluster.gpushare import NAMESPACE, SCHEDULER_CONFIG, Gpushare
-from localcluster.pki import write_kubeconfig
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare
 from localcluster.seats import Seats
 from localcluster.wait import wait_until
 from tests.cluster.bringup import fresh
@@ -24,7 +23,7 @@ from tests.cluster.gated import COMPONENTS
 from tests.fakes.apiserver_proxy import Proxy
 from tests.trials.gang_history import GangHistory
 from tests.trials.output import Say
-from tests.trials.stage import paper_gpu_node
+from tests.trials.stage import paper_gpu_node, steered_kubeconfig
 
 NAME: Final = "gpushare-gangs"
 NODES: Final = 50
@@ -152,11 +151,10 @@ class GangStage:
 
         def some() -> str | None:
             with self.cluster.api() as api:
-                found = len(api.get(PODS)["items"])
+                found = len(api.get(PODS)["items"]) or self.history.pods_left()
             return f"{found} pods" if found else None
 
         wait_until("no pod to be left", some, seconds=60, interval=0.3)
-        time.sleep(0.5)
 
     def _judge_evictions(self, name: str) -> None:
         for seat in self.seats.names:
@@ -201,13 +199,7 @@ def behind_proxy(stage: GangStage, folder: Path, **election: float) -> Iterator[
     cluster, seats = stage.cluster, stage.seats
     address, authority = cluster.network.host, cluster.state.pki / "ca.crt"
     with Proxy(cluster.server, authority, folder, address=address) as proxy:
-        direct = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
-        steered = write_kubeconfig(
-            folder / "steered.kubeconfig",
-            server=proxy.url,
-            authority=proxy.authority,
-            user={"tokenFile": str(direct.with_suffix(".token"))},
-        )
+        steered = steered_kubeconfig(cluster, proxy, folder)
         before = {}
         for seat in seats.names:
             path = cluster.state.config / f"extender-{seat}.yaml"

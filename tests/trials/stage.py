@@ -173,6 +173,17 @@ def node_names(count: int) -> list[str]:
     return [f"f{number:02}" for number in range(count)]
 
 
+def steered_kubeconfig(cluster: Cluster, proxy: Proxy, folder: Path) -> Path:
+    """Write a kubeconfig by which the extender reaches the API server through a proxy."""
+    direct = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+    return write_kubeconfig(
+        folder / "steered.kubeconfig",
+        server=proxy.url,
+        authority=proxy.authority,
+        user={"tokenFile": str(direct.with_suffix(".token"))},
+    )
+
+
 @contextmanager
 def stage(
     gpushare: Gpushare, history: History, folder: Path, *, nodes: int, cards: int
@@ -181,13 +192,7 @@ def stage(
     cluster = gpushare.cluster
     names = node_names(nodes)
     with Proxy(cluster.server, cluster.state.pki / "ca.crt", folder) as proxy:
-        direct = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
-        steered = write_kubeconfig(
-            folder / "steered.kubeconfig",
-            server=proxy.url,
-            authority=proxy.authority,
-            user={"tokenFile": str(direct.with_suffix(".token"))},
-        )
+        steered = steered_kubeconfig(cluster, proxy, folder)
         cluster.add_paper_nodes(
             *(paper_gpu_node(name, cards, UNITS, labels=LABEL) for name in names)
         )

@@ -20,7 +20,7 @@ class GangViews:
     """Implements GangStates. Plans are known only to the replica that decides."""
 
     def __init__(self, state: ClusterState, gangs: Gangs) -> None:
-        self._state, self._gangs = state, gangs
+        self._state, self._gangs, self._stages = state, gangs, GangStages(gangs)
         self._shown = GroupStates(state.groups, state.request_of, state.unit_mib, self._now)
 
     def views(self) -> Iterator[GangView]:
@@ -44,7 +44,7 @@ class GangViews:
             if phase is not Phase.PLACED:
                 waiting += group.count - group.bound
         now = self._state.clock.monotonic()
-        begun = [record.begun_at for _, record in GangStages(self._gangs).begun()]
+        begun = [record.begun_at for _, record in self._stages.begun()]
         longest = max((now - at for at in begun if at is not None and at < now), default=0.0)
         return GangFigures(phases, waiting, longest)
 

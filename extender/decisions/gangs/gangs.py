@@ -78,9 +78,13 @@ class Gangs:
         record = self.records.get(owner)
         if record is None:
             record = GangRecord(owner)
-            if self._groups.get(group.key) is group:
-                self.records[owner] = record  # else its last member has gone meanwhile
+            if self.is_current(group):
+                self.records[owner] = record
         return record
+
+    def is_current(self, group: Group) -> bool:
+        """Return whether a gang has members, and others of its name are not a new gang."""
+        return self._groups.get(group.key) is group
 
     def known(self, group: Group) -> GangRecord | None:
         """Return what is known about a gang beyond its members; None if that is nothing."""
@@ -155,8 +159,9 @@ class Gangs:
 
         Where members are bound decides, else where the most important one has its slot.
         """
-        hold, zone = self._ledger.hold_of(str(group.key)), self.zone_of(group)
-        slots = hold.slots if hold is not None and zone is not None else ()
+        zone = self.zone_of(group)
+        hold = self._ledger.hold_of(str(group.key)) if zone is not None else None
+        slots = hold.slots if hold is not None else ()
         return [slot for slot in slots if self._label(slot.node, group.zone_key) != zone]
 
     def give_up(self, group: Group) -> None:
@@ -217,8 +222,8 @@ class Gangs:
 
     def ended(self, group: Group, number: int, controllers: frozenset[str]) -> None:
         """Note how many members have succeeded, of those that these controllers created."""
-        if self._groups.get(group.key) is not group:
-            return  # it is gone, or others have its name
+        if not self.is_current(group):
+            return
         record = self.record(group)
         record.ended, record.ended_of = number, controllers
         self._check(group)
@@ -229,7 +234,7 @@ class Gangs:
         The time of a gang goes on. If it is over the gang must have been whole: nobody who has
         worked for long is evicted by mistake.
         """
-        if self._groups.get(group.key) is not group:
+        if not self.is_current(group):
             return
         record = self.record(group)
         if age >= self.complete_seconds(group):

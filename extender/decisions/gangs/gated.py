@@ -62,9 +62,9 @@ class GatedQueue:
         """Return a pod as it is now; None if it does not wait for us any more."""
         record = self._state.pods.gated.get(uid)
         pod = record.pod if record is not None else None
-        if pod is None or not _is_ours(pod) or self._state.groups.of(uid) is not None:
+        if pod is None or pod.metadata.deletion_timestamp or not pod.waits_for_admission:
             return None
-        return pod
+        return pod if self._state.groups.of(uid) is None else None
 
     def took_slot(self, uid: str) -> None:
         self._leave(uid)
@@ -111,7 +111,3 @@ class GatedQueue:
             del queue[at]
         if not queue:
             del self._queues[shape]
-
-
-def _is_ours(pod: Pod) -> bool:
-    return pod.has_our_gate and not pod.has_foreign_gate and not pod.metadata.deletion_timestamp

@@ -51,22 +51,21 @@ class GangPlans:
 
     def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
         """Note that there is no room for a gang as long as nothing changes since ``revision``."""
-        record = self._gangs.record(group)
+        record, now = self._gangs.record(group), self._state.clock.monotonic()
         if group.gated and record.no_room is None and (speaker := self._gangs.speaker(group)):
             self._state.pods.report_again(speaker)
-        record.tried, record.no_room = revision, found
-        record.failed_at = self._state.clock.monotonic()
+        record.tried, record.no_room, record.failed_at = revision, found, now
         if record.stranded_since is None and self._gangs.tied(group):
-            record.stranded_since = self._state.clock.monotonic()
+            record.stranded_since = now
         if record.avoid:
             # Without these nodes there was no room; they may be offered again at any time.
             record.avoid.clear()
             record.tried = None
-            record.wait_longer(self._state.clock.monotonic())
+            record.wait_longer(now)
 
     def are_waiting(self, group: Group, slots: Iterable[Slot]) -> bool:
         """Return whether the pods of these slots are members that still need one."""
-        if self._groups.get(group.key) is not group or self._gangs.record(group).is_broken:
+        if not self._gangs.is_current(group) or self._gangs.record(group).is_broken:
             return False
         pods = (group.members.get(slot.pod_uid) for slot in slots)
         return all(pod and not pod.node and not pod.metadata.deletion_timestamp for pod in pods)
