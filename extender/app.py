@@ -18,6 +18,7 @@ from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
 from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
+from extender.gangs.nominations import StaleNominations
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
@@ -260,6 +261,7 @@ class _Extender:
             self._reconciler.run(),
             self._events.write(self._writer),
             self._gangs.run(),
+            StaleNominations(self._cluster.state, self._releaser).run(),
         ]
         if self._configuration.evict_after_seconds:
             duties.append(self._overbooked.run())

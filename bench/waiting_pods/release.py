@@ -30,10 +30,9 @@ def release_patch(names: Sequence[str], selector: Mapping[str, str] | None = Non
 
     The API server accepts only one value for a node's name.
     """
-    spec: dict[str, Any] = {
-        "schedulingGates": [{"$patch": "delete", "name": GATE}],
-        "affinity": affinity([{"matchFields": [named(name)]} for name in names]),
-    }
+    spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
+    if names:
+        spec["affinity"] = affinity([{"matchFields": [named(name)]} for name in names])
     if selector:
         spec["nodeSelector"] = dict(selector)
     return {"spec": spec}

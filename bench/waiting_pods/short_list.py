@@ -1,4 +1,4 @@
-"""Pods bound per second where released pods may go to eight nodes, and where pods may go to any."""
+"""Pods bound per second where eight nodes or a nominated one are released, and where any are."""
 
 import itertools
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from gpushare.kube.client import STRATEGIC_PATCH
 SHAPES: Final = {1000: Shape(1000, 1, 2), 5000: Shape(5000, 1, 2)}
 PODS_A_CASE: Final = 300
 _LISTED: Final = "short list"
+_NOMINATED: Final = "nominated node"
 
 
 def row(nodes: int) -> Row:
@@ -31,6 +32,8 @@ def row(nodes: int) -> Row:
             mode = Mode(f"{extender.name}, {text}", extender.extender, percentage)
             cases.append(Case(mode, pods))
         cases.append(Case(extender, pods, f"{extender.name}, {_LISTED}", create=create))
+        nominate = partial(create_nominated, nodes)
+        cases.append(Case(extender, pods, f"{extender.name}, {_NOMINATED}", create=nominate))
     return Row(f"{PODS_A_CASE} pods", SHAPES[nodes], cases)
 
 
@@ -46,6 +49,29 @@ async def create_released(nodes: int, api: ApiServer, pods: Pods) -> None:
         for number, each in enumerate(pods)
     ]
     await api.each("PATCH", _path, patches, content_type=STRATEGIC_PATCH)
+
+
+async def create_nominated(nodes: int, api: ApiServer, pods: Pods) -> None:
+    """Create gated pods, nominate a node of its own for each, and release it."""
+    gated = [{**each, "spec": {**each["spec"], **GATED}} for each in pods]
+    await api.each("POST", PODS, gated)
+    every = nodes // PODS_A_CASE  # as slots are: each pod fits on its node
+    nominated = [
+        {
+            "metadata": each["metadata"],
+            "status": {"nominatedNodeName": node_name(number * every)},
+        }
+        for number, each in enumerate(pods)
+    ]
+    await api.each("PATCH", _status_path, nominated, content_type=STRATEGIC_PATCH)
+    patches = [
+        {"metadata": {"name": each["metadata"]["name"]}, **release_patch([])} for each in pods
+    ]
+    await api.each("PATCH", _path, patches, content_type=STRATEGIC_PATCH)
+
+
+def _status_path(body: Mapping[str, Any]) -> str:
+    return f"{PODS}/{body['metadata']['name']}/status"
 
 
 def _path(body: Mapping[str, Any]) -> str:

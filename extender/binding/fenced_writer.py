@@ -51,12 +51,21 @@ class Writer:
 
     async def release_pod(self, pod: Pod, patch: Mapping[str, Any]) -> None:
         """Apply the patch that removes our scheduling gate from exactly this uid."""
-        what = f"release of {pod.key}"
+        await self._patch(pod, patch, f"release of {pod.key}")
+
+    async def nominate_node(self, pod: Pod, patch: Mapping[str, Any]) -> None:
+        """Apply the patch that changes the nominated node in the status of exactly this uid."""
+        await self._patch(pod, patch, f"nominated node of {pod.key}", part="status")
+
+    async def _patch(
+        self, pod: Pod, patch: Mapping[str, Any], what: str, *, part: str = ""
+    ) -> None:
         async with self._write(WRITE_SECONDS, what):
             await self._kube.patch_pod(
                 pod.metadata.namespace,
                 pod.metadata.name,
                 patch,
+                part=part,
                 seconds=WRITE_SECONDS,
                 may_go=lambda: self._check(WRITE_SECONDS, what),
             )

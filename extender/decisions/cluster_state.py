@@ -35,6 +35,7 @@ class ClusterState:
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
+    ``nominated`` are the pods without a node whose nominated node the extender has written.
     ``rooms`` are for sentences about Pending pods. ``gangs`` is what people see of gangs.
     """
 
@@ -46,6 +47,7 @@ class ClusterState:
         self.pods = PodRecords(policies, self.ledger.changes.add)
         self.zone_roles: tuple[ZoneRole, ...] = ()
         self.gated_without_need: dict[str, Pod] = {}
+        self.nominated: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}
         self.unreadable: dict[str, str] = {}

@@ -11,7 +11,7 @@ from extender.decisions.gangs.stages import GangStages
 from extender.gangs.gated_pods import GatedPods
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
-from extender.gates.patch import release_patch
+from extender.gates.patch import nomination_patch, release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
 from gpushare.contract import ANNOTATION_POKE
 from gpushare.groups.group import Group
@@ -112,7 +112,8 @@ class Admission:
         slot = self._state.ledger.slot_of(pod.uid)
         if slot is None or not self._may_release(pod):
             return None
-        return Release(pod, release_patch(pod, node=slot.node, cards=slot.cards, zone=zone))
+        patch = release_patch(pod, node=slot.node, cards=slot.cards, zone=zone)
+        return Release(pod, patch, nomination_patch(pod, slot.node, slot.cards))
 
     def _may_release(self, pod: Pod) -> bool:
         return pod.uid not in self._releasing and self._retries.is_ready(pod.uid)

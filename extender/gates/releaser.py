@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
@@ -40,16 +40,22 @@ for _outcome in Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A pod, and the patch that releases it (``patch.release_patch``)."""
+    """A pod, and the patch that releases it (``patch.release_patch``).
+
+    ``nomination`` is the patch of its status that comes first, if it has a slot.
+    """
 
     pod: Pod
     patch: Mapping[str, Any]
+    nomination: Mapping[str, Any] | None = None
 
 
 class PodPatcher(Protocol):
     """The part of ``Writer`` that this needs."""
 
     async def release_pod(self, pod: Pod, patch: Mapping[str, Any], /) -> None: ...
+
+    async def nominate_node(self, pod: Pod, patch: Mapping[str, Any], /) -> None: ...
 
 
 class Releaser:
@@ -66,7 +72,12 @@ class Releaser:
         return {each.pod.uid: found for each, found in zip(wanted, outcomes, strict=True)}
 
     async def release(self, release: Release) -> Outcome:
-        """Release one pod, and count the outcome."""
+        """Release one pod, and count the outcome.
+
+        It is released also without a nominated node: kube-scheduler then tries all nodes.
+        """
+        if release.nomination is not None:
+            await self.nominate(release.pod, release.nomination)
         outcome = await self.patch(release)
         RELEASES.labels(outcome).inc()
         return outcome
@@ -86,17 +97,27 @@ class Releaser:
                 outcome = await self._try(release)
             return outcome
 
+    async def nominate(self, pod: Pod, patch: Mapping[str, Any]) -> Outcome:
+        """Send a patch of a pod's nominated node, once."""
+        async with self._places:
+            write = self._writer.nominate_node(pod, patch)
+            return await _written(pod, "nominated node not changed", write)
+
     async def _try(self, release: Release) -> Outcome:
         pod = release.pod
-        try:
-            await self._writer.release_pod(pod, release.patch)
-        except ApiError as err:
-            outcome = outcome_of(err)
-            if outcome is not Outcome.GONE:
-                about = {"pod": pod.key, "uid": pod.uid, "outcome": str(outcome)}
-                log.warning("pod not patched", extra={**about, "why": str(err)})
-            return outcome
-        return Outcome.RELEASED
+        return await _written(pod, "pod not patched", self._writer.release_pod(pod, release.patch))
+
+
+async def _written(pod: Pod, failure: str, write: Awaitable[None]) -> Outcome:
+    try:
+        await write
+    except ApiError as err:
+        outcome = outcome_of(err)
+        if outcome is not Outcome.GONE:
+            about = {"pod": pod.key, "uid": pod.uid, "outcome": str(outcome)}
+            log.warning(failure, extra={**about, "why": str(err)})
+        return outcome
+    return Outcome.RELEASED
 
 
 def outcome_of(err: ApiError) -> Outcome:

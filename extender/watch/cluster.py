@@ -16,6 +16,7 @@ from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
 from extender.watch.live_pods import PodUse
 from gpushare.annotations import pod_annotations
+from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import Phase
 from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
@@ -130,6 +131,7 @@ class ClusterWatch:
             self.state.failing_nodes.started(uid, self.state.clock.monotonic())
         if node:
             self._count(record, pod)
+        self._nominated_changed(pod)
         self.scheduling.gangs.member_changed(pod)
 
     def use_changed(self, pod: PodUse) -> None:
@@ -150,11 +152,18 @@ class ClusterWatch:
         """Take a member of a gang, or a pod with our gate, that requests no GPU memory."""
         if pod.node:
             self.state.use.put(pod.uid, pod.node, resources_used(pod))
+        self._nominated_changed(pod)
         self.scheduling.gangs.member_changed(pod)
         if pod.has_our_gate and self.state.groups.of(pod.uid) is None:
             self.state.gated_without_need[pod.uid] = pod
         else:
             self.state.gated_without_need.pop(pod.uid, None)
+
+    def _nominated_changed(self, pod: Pod) -> None:
+        if is_nominated(pod):
+            self.state.nominated[pod.uid] = pod
+        else:
+            self.state.nominated.pop(pod.uid, None)
 
     def pod_failed(self, pod: Pod) -> None:
         self.state.failing_nodes.failed(pod, self.state.clock.monotonic())
@@ -296,6 +305,7 @@ class ClusterWatch:
         self.ledger.remove_share(uid)
         self.scheduling.gangs.member_gone(uid)
         self.state.gated_without_need.pop(uid, None)
+        self.state.nominated.pop(uid, None)
 
     def _open(self, node: str) -> None:
         self.state.unreadable.pop(node, None)

@@ -30,6 +30,15 @@ def is_released(pod: Pod) -> bool:
     return ANNOTATION_SLOT in pod.annotations and not pod.node and not pod.gates
 
 
+def is_nominated(pod: Pod) -> bool:
+    """Return whether a pod without a node has that of its hint as nominated node.
+
+    Then the extender has nominated it. kube-scheduler nominates where it preempts pods.
+    """
+    nominated = pod.status.nominated_node_name
+    return bool(nominated) and not pod.node and nominated == hinted_node(pod)
+
+
 def hinted_node(pod: Pod) -> str:
     """Return the node in a pod's annotation; empty without one that can be read."""
     text = pod.annotations.get(ANNOTATION_SLOT)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.annotations import pod_annotations
+from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import GangStates, GangView
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request, Share
@@ -196,11 +197,16 @@ def _without_memory(pod: Pod, gang: GangView | None) -> Pending:
         _state(pod) or WITHOUT,
         text=brief(message_of(pod)),
         gates=_gates(pod),
-        nominated=pod.status.nominated_node_name or "",
+        nominated=_makes_room_on(pod),
         scheduler=silent_scheduler(pod),
         gang=gang,
         held=pod.waits_for_admission,
     )
+
+
+def _makes_room_on(pod: Pod) -> str:
+    """Return the node where kube-scheduler evicts pods for this one, or an empty string."""
+    return "" if is_nominated(pod) else pod.status.nominated_node_name or ""
 
 
 def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
@@ -221,7 +227,7 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
         gpus=request.card_count,
         text=brief(message_of(pod)),
         gates=_gates(pod),
-        nominated=pod.status.nominated_node_name or "",
+        nominated=_makes_room_on(pod),
         scheduler=silent_scheduler(pod),
         held=pod.waits_for_admission,
     )
@@ -252,7 +258,7 @@ class _Search:
             needs_mib=request.units_per_card * known.unit_mib,
             gpus=request.card_count,
             gates=_gates(pod),
-            nominated=pod.status.nominated_node_name or "",
+            nominated=_makes_room_on(pod),
             scheduler=silent_scheduler(pod),
             held=pod.waits_for_admission,
         )

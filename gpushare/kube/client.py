@@ -160,17 +160,18 @@ class Kube:
         name: str,
         patch: Mapping[str, Any],
         *,
+        part: str = "",
         seconds: float = REQUEST_SECONDS,
         may_go: Callable[[], object] | None = None,
     ) -> None:
-        """Apply a strategic merge patch to a pod.
+        """Apply a strategic merge patch to a pod, or to the subresource ``part`` of it.
 
         If ``patch`` contains a uid, raises Replaced if the name is now another pod's.
         ``may_go`` is as in ``bind_pod``.
         """
         await self.request(
             "PATCH",
-            paths.pod_path(namespace, name),
+            paths.pod_path(namespace, name) + (f"/{part}" if part else ""),
             body=patch,
             patch=STRATEGIC_PATCH,
             seconds=seconds,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from extender.gates.patch import release_patch
+from extender.gates.patch import nomination_patch, release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
 from gpushare.errors import ApiError as KubeError
 from gpushare.errors import Replaced
@@ -148,13 +148,13 @@ class Extender:
         account = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
         self._kubeconfig = str(account)
 
-    def patch(self, name: str, body: dict[str, Any]) -> str:
-        """Patch a pod in QUEUE; return the refusal, or nothing."""
+    def patch(self, name: str, body: dict[str, Any], part: str = "") -> str:
+        """Patch a pod in QUEUE, or a subresource of it; return the refusal, or nothing."""
 
         async def asked() -> str:
             async with Kube.connect(self._kubeconfig) as kube:
                 try:
-                    await kube.patch_pod(QUEUE, name, body)
+                    await kube.patch_pod(QUEUE, name, body, part=part)
                 except KubeError as err:
                     return str(err)
             return ""
@@ -175,7 +175,15 @@ class Extender:
                     except Replaced:
                         wrong += 1
                 begun = time.monotonic()
-                releases = [Release(each, release_patch(each, **places)) for each in pods]
+                node, cards = places.get("node"), places.get("cards", ())
+                releases = [
+                    Release(
+                        each,
+                        release_patch(each, **places),
+                        nomination_patch(each, node, cards) if node else None,
+                    )
+                    for each in pods
+                ]
                 found = await Releaser(_Unfenced(kube)).release_all(releases)
                 return [*found.values()], wrong, time.monotonic() - begun
 
@@ -190,6 +198,9 @@ class _Unfenced:
 
     async def release_pod(self, pod: Pod, patch: Any) -> None:
         await self._kube.patch_pod(pod.metadata.namespace, pod.metadata.name, patch)
+
+    async def nominate_node(self, pod: Pod, patch: Any) -> None:
+        await self._kube.patch_pod(pod.metadata.namespace, pod.metadata.name, patch, part="status")
 
 
 def labelled(name: str, key: str) -> dict[str, Any]:
@@ -324,7 +335,7 @@ def test_one_patch_of_the_extender_releases_a_pod_and_says_where_it_may_go(
 ):
     names = [f"p{number}" for number in range(100)]
     queue.create(*(gated(name, *[OTHER] * (number % 2)) for number, name in enumerate(names)))
-    places = {"node": "p1", "cards": ["GPU-1"], "zone": ("zone", "a"), "nodes": ["p1", "p2"]}
+    places = {"node": "p1", "cards": ["GPU-1"], "zone": ("zone", "a")}
     outcomes, wrong, seconds = Extender(cluster).release(names, **places)
     log.info("100 releases in %.2f s", seconds)
     assert wrong == 100
@@ -333,11 +344,8 @@ def test_one_patch_of_the_extender_releases_a_pod_and_says_where_it_may_go(
         made = queue.get(name)
         assert gates_of(made) == [OTHER] * (number % 2)
         assert made["spec"]["nodeSelector"] == {"zone": "a"}
-        [(_, required)] = made["spec"]["affinity"]["nodeAffinity"].items()
-        assert [each["matchFields"][0]["values"] for each in required["nodeSelectorTerms"]] == [
-            ["p1"],
-            ["p2"],
-        ]
+        if number % 2:  # kube-scheduler has tried the others, which fit nowhere
+            assert made["status"]["nominatedNodeName"] == "p1"
         assert json.loads(made["metadata"]["annotations"][SLOT])["node"] == "p1"
 
 
@@ -359,7 +367,7 @@ def test_a_pod_with_node_affinity_of_its_own_is_released_and_keeps_it(
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}
     queue.create(gated("choosy", affinity=affinity))
-    outcomes, _, _ = Extender(cluster).release(["choosy"], nodes=["p1", "p2"], zone=("zone", "a"))
+    outcomes, _, _ = Extender(cluster).release(["choosy"], zone=("zone", "a"))
     assert outcomes == [Outcome.RELEASED]
     assert queue.get("choosy")["spec"]["affinity"] == affinity
 
@@ -374,6 +382,8 @@ def test_the_extender_changes_nothing_else_of_any_pod(cluster: Cluster, queue: W
     toleration = {"key": "a", "operator": "Exists"}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "b"}
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["p1"]}]}
     term = {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
     for body in (
         {"metadata": {"labels": {"app": "b"}}},
@@ -387,6 +397,7 @@ def test_the_extender_changes_nothing_else_of_any_pod(cluster: Cluster, queue: W
         {"spec": {"tolerations": [toleration]}},
         {"spec": {"schedulingGates": [{"name": OTHER, "$patch": "delete"}]}},
         {"spec": {"affinity": {"nodeAffinity": {preferred: [term]}}}},
+        {"spec": {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": [only]}}}}},
     ):
         for name in ("waits", "free"):
             before = queue.get(name)
@@ -398,6 +409,16 @@ def test_the_extender_changes_nothing_else_of_any_pod(cluster: Cluster, queue: W
     own = {"metadata": {"annotations": {SLOT: "{}", POKE: "1"}}}
     assert [extender.patch(name, own) for name in ("waits", "free")] == ["", ""]
     assert extender.patch("waits", {"spec": {"nodeSelector": {"zone": "a"}}}) == ""
+    for wrong in (
+        {"status": {"phase": "Succeeded"}},
+        {"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}},
+        {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        {"metadata": {"labels": {"app": "b"}}, "status": {"nominatedNodeName": "p1"}},
+    ):
+        assert "gpushare-extender may" in extender.patch("free", wrong, "status")
+    nominates = own | {"status": {"nominatedNodeName": "p1"}}
+    assert extender.patch("free", nominates, "status") == ""
+    assert queue.get("free")["status"]["nominatedNodeName"] == "p1"
 
 
 def create_many(cluster: Cluster) -> None:

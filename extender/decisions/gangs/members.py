@@ -134,6 +134,10 @@ class Members:
             now = self._state.clock.monotonic()
             self._ledger.renew(record.owner, min(now + HELD_SECONDS, latest))
         if slot.node not in nodes:
+            if list(nodes) == [pod.status.nominated_node_name]:
+                # kube-scheduler asks about all nodes if the nominated one is rejected. The slot
+                # has moved since: on all of them it is among those that are asked about.
+                return Filtered(final=dict.fromkeys(nodes, NO_SLOT.text))
             record.offered.discard(pod.uid)
             return Missing.REPAIR
         record.offered.add(pod.uid)

@@ -206,11 +206,12 @@ GATES = "daemonset/components/gates"
 def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
     objects = render(GATES)
     (rule,) = objects.one("ClusterRole", "gpushare-gates")["rules"]
-    assert (rule["resources"], rule["verbs"]) == (["pods"], ["patch"])
-    for name in ("gpushare-gates", "gpushare-extender-pods"):
+    patched = ["pods", "pods/status"]
+    assert (rule["resources"], rule["verbs"]) == (patched, ["patch"])
+    for name, resources in (("gpushare-gates", ["pods"]), ("gpushare-extender-pods", patched)):
         spec = objects.one(POLICY, name)["spec"]
         (matched,) = spec["matchConstraints"]["resourceRules"]
-        assert (matched["resources"], matched["operations"]) == (["pods"], ["UPDATE"])
+        assert (matched["resources"], matched["operations"]) == (resources, ["UPDATE"])
         assert spec["failurePolicy"] == "Fail"
         assert f"serviceaccount:{NAMESPACE}:{EXTENDER}" in str(spec)
     assert keys_in(

@@ -24,8 +24,8 @@ class Api:
     async def bind_pod(self, pod, node, annotations, *, seconds, may_go):
         await self._write("bind")
 
-    async def patch_pod(self, namespace, name, patch, *, seconds, may_go):
-        await self._write("release")
+    async def patch_pod(self, namespace, name, patch, *, part, seconds, may_go):
+        await self._write("nominate" if part else "release")
 
     async def evict_pod(self, pod, *, any_version, seconds):
         assert seconds == SIDE_SECONDS
@@ -49,6 +49,7 @@ def writer(api: Api, time: FakeClock, ends_at: float) -> Writer:
 
 async def write_all(found: Writer) -> None:
     await found.bind_pod(pod("a", 1), "n", {}, seconds=3.0)
+    await found.nominate_node(pod("a", 1), {})
     await found.release_pod(pod("a", 1), {})
     await found.evict_pod(pod("a", 1))
     await found.create_event("default", {})
@@ -57,7 +58,7 @@ async def write_all(found: Writer) -> None:
 async def test_with_time_enough_every_write_is_made():
     api, time = Api(), FakeClock()
     await write_all(writer(api, time, time.now + 3.0))
-    assert api.wrote == ["bind", "release", "evict", "event"]
+    assert api.wrote == ["bind", "nominate", "release", "evict", "event"]
 
 
 async def test_no_write_is_begun_that_might_end_after_the_lease():

@@ -9,6 +9,7 @@ from extender.binding.unknown_outcomes import Reconciler
 from extender.gangs.admission import Admission
 from extender.gangs.answers import GangAnswers
 from extender.gangs.duties import GangDuties
+from extender.gangs.nominations import StaleNominations
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
@@ -41,13 +42,10 @@ class Replica:
         self.answers = GangAnswers(self.cluster.scheduling, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, writer, clock)
         self._duties = GangDuties(scheduling, self.planning, writer, store, lambda *_: None)
-        self._admission = Admission(
-            self.cluster.state,
-            self.gangs,
-            self.planning,
-            Releaser(writer),
-            PatchRight(store, clock),
-        )
+        releaser, state = Releaser(writer), self.cluster.state
+        right = PatchRight(store, clock)
+        self._admission = Admission(state, self.gangs, self.planning, releaser, right)
+        self._nominations = StaleNominations(state, releaser)
         self._reconciler = Reconciler(
             self.cluster.state, self.binder, writer, clock, watch_is_behind=self._list_again
         )
@@ -66,6 +64,7 @@ class Replica:
         await self._duties.take_over()
         self.leads = True
         self._run(self._duties.run(), self._admission.run(), self._reconciler.run())
+        self._run(self._nominations.run())
 
     def stop_leading(self) -> None:
         """Stop all duties, and forget what is not on the API server."""

@@ -113,10 +113,11 @@ class Store:
         name: str,
         patch: Mapping[str, Any],
         *,
+        part: str = "",
         seconds: float,
         may_go: Callable[[], object],
     ) -> None:
-        """Apply what the extender patches: its gate, a zone, annotations."""
+        """Apply what the extender patches: its gate, a zone, annotations, or the nominated node."""
         may_go()
         await asyncio.sleep(0.005)
         now = self.pods.get(name)
@@ -125,11 +126,15 @@ class Store:
         meta, spec = patch["metadata"], patch.get("spec", {})
         if meta["uid"] != now.uid:
             raise Replaced(now.key, code=422)
+        written = {"annotations": now.annotations | meta.get("annotations", {})}
+        if part == "status":
+            nominated = patch["status"]["nominatedNodeName"]
+            self.put(changed(now, written, status={"nominated_node_name": nominated}))
+            return
         gates = now.spec.scheduling_gates or ()
         if "schedulingGates" in spec:
             gates = tuple(gate for gate in gates if gate.name != GATE_ADMISSION)
         selector = (now.spec.node_selector or {}) | spec.get("nodeSelector", {})
-        written = {"annotations": now.annotations | meta.get("annotations", {})}
         self.put(changed(now, written, spec={"scheduling_gates": gates, "node_selector": selector}))
 
     async def evict_pod(self, pod: Pod, *, any_version: bool = False, seconds: float) -> None:

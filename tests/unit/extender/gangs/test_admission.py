@@ -23,10 +23,14 @@ class Patched:
 
     def __init__(self, cluster: GangCluster) -> None:
         self.cluster, self.patches, self.allowed = cluster, {}, True
+        self.nominated = {}
 
     async def request(self, method, path, *, body) -> bytes:
         assert (method, body["kind"]) == ("POST", "SelfSubjectAccessReview")
         return msgspec.json.encode({"status": {"allowed": self.allowed}})
+
+    async def nominate_node(self, pod, patch) -> None:
+        self.nominated[pod.metadata.name] = patch["status"]["nominatedNodeName"]
 
     async def release_pod(self, pod, patch) -> None:
         self.patches[pod.metadata.name] = patch
@@ -84,6 +88,7 @@ async def test_one_patch_removes_the_gate_and_names_slot_and_zone():
         assert patch["metadata"]["uid"] == f"default-{name}"
         assert nodes[name] in patch["metadata"]["annotations"][ANNOTATION_SLOT]
         assert patch["spec"]["nodeSelector"] == {"zone": zone}
+    assert api.nominated == nodes
     bound = await cluster.schedule(*nodes)
     assert bound == nodes
 

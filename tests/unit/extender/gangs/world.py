@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
 
+from extender.decisions.filter import Filtered
 from extender.gangs.answers import NotWatchedYet
 from extender.settings.configuration import GangSettings
 from extender.wire import BindingArgs
@@ -216,8 +217,15 @@ class World:
             await asyncio.sleep(delay)
             self.store.bind(pod, nodes[0], {})
             return
-        found = await leader.answers.filter(pod, nodes) if nodes and leader is not None else None
-        if found is None or not found.fitting or leader is None:
+        if not nodes or leader is None:
+            return
+        nominated = pod.status.nominated_node_name
+        found = Filtered()
+        if nominated in nodes:
+            found = await leader.answers.filter(pod, [nominated])
+        if not found.fitting:
+            found = await leader.answers.filter(pod, nodes)
+        if not found.fitting:
             return
         await asyncio.sleep(delay)
         if leader is self.leader:

@@ -30,6 +30,9 @@ class Api:
         self.errors, self.tries = errors, dict.fromkeys(errors, 0)
         self.now = self.most = 0
 
+    async def nominate_node(self, pod, patch):
+        await self.release_pod(pod, patch)
+
     async def release_pod(self, pod, patch):
         name = pod.metadata.name
         assert patch["metadata"]["uid"] == pod.uid
