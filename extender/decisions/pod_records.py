@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
+from math import inf
 from typing import Final
 
 import msgspec
@@ -333,9 +334,10 @@ class PodRecords:
                 return
 
     def report_again(self, uid: str) -> None:
-        """Write another Event on a pod about which kube-scheduler does not ask."""
+        """Write another Event soon on a pod about which kube-scheduler does not ask."""
         record = self._records.get(uid)
         if record is not None and record.pod is not None and record.asked is None:
+            record.reported_at = -inf  # the last one only said that there was no plan yet
             self._unreported[uid] = record
 
     def _expire_reports(self, now: float) -> None:

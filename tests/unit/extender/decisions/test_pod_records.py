@@ -13,7 +13,12 @@ from extender.decisions.pod_records import PodRecords
 from extender.decisions.scheduling import how_many
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CARDS_NOT, LABEL_CARD_COUNT
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_CARDS_NOT,
+    GATE_ADMISSION,
+    LABEL_CARD_COUNT,
+)
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod, PodCondition, SchedulingGate
 from gpushare.placement import verdict
@@ -350,3 +355,14 @@ def test_a_forgotten_pod_leaves_nothing_in_any_table() -> None:
         kept.forget("unknown")
         assert set(tables(kept).values()) == {0}
     assert changed == ["n"] * 8
+
+
+def test_the_result_of_a_first_plan_is_told_at_once_after_there_was_none(kept) -> None:
+    gates = (SchedulingGate(GATE_ADMISSION),)
+    kept.update(changed(pod("a", 8), spec={"scheduling_gates": gates}))
+    told = []
+    for second in range(1, 30):
+        if second == 6:
+            kept.report_again("uid-a")
+        told += [second for _ in kept.take_unreported(float(second), 5)]
+    assert told == [3, 6]
