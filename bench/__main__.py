@@ -21,11 +21,12 @@ _EACH: Final = (
     "bench.cache",
     "bench.pauses",
     "bench.planning",
+    "bench.waiting_gangs",
     "bench.page",
     "bench.deviceplugin",
 )
-USUAL: Final = (*_EACH, "bench.throughput --rows exact,small --rounds 3")
-ALL: Final = (*_EACH, "bench.throughput", "bench.throughput --settings")
+USUAL: Final = (*_EACH, "bench.gangs", "bench.throughput --rows exact,small --rounds 3")
+ALL: Final = (*_EACH, "bench.gangs", "bench.throughput", "bench.throughput --settings")
 
 
 def main() -> int:
