@@ -42,8 +42,8 @@ class GangDuties:
         self._stages = GangStages(scheduling.gangs)
         self._groups, self._refreshed_at = state.groups, 0
         self._repair = SlotRepair(state, self._gangs, planning)
-        self._undo = Undo(state, self._gangs, writer, notice)
         self._ended = EndedMembers(state, self._gangs, kube)
+        self._undo = Undo(state, self._gangs, self._ended, writer, notice)
         self._takeover = Takeover(self._gangs, planning, self._ended, kube, state.clock)
         self._all: tuple[Duty, ...] = (
             self._check_slots,

@@ -1,5 +1,6 @@
 """Ends gangs that have begun, or were tied to a zone, and do not get their minimum in time."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Final
@@ -7,11 +8,14 @@ from typing import Final
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.record import GangRecord
 from extender.decisions.gangs.stages import GangStages
 from extender.eviction.stuck_pods import Evictions
+from extender.gangs.ended import EndedMembers
 from extender.metrics.counters import BROKEN_GANGS, EVICTIONS
 from extender.watch.events import Notice
 from gpushare.groups.group import Group
+from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
@@ -24,20 +28,28 @@ EVICTIONS.labels(REASON)  # starts at 0: Prometheus misses an increase from noth
 class Undo:
     """Evicts the bound members that a controller replaces, so that the gang waits as a whole."""
 
-    def __init__(self, state: ClusterState, gangs: Gangs, kube: Writer, notice: Notice) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        gangs: Gangs,
+        ended: EndedMembers,
+        kube: Writer,
+        notice: Notice,
+    ) -> None:
         self._clock, self._gangs, self._notice = state.clock, gangs, notice
+        self._ended = ended
+        self._unread: Retries[str] = Retries(state.clock)
         self._stages = GangStages(gangs)
         self._evictions = Evictions(kube, state.clock, any_version=True)
         self._told: set[str] = set()  # the stranded gangs
 
     async def check(self) -> None:
         """Evict all bound members of the gangs whose time is over."""
-        now = self._clock.monotonic()
+        counted = await self._count_ended()
         due: list[tuple[Group, list[Pod]]] = []
         for group, record in self._stages.begun():
-            begun_at = record.begun_at if record.begun_at is not None else now
-            is_due = now - begun_at >= self._gangs.complete_seconds(group)
-            if not record.is_broken and (not is_due or self._gangs.is_binding(group)):
+            is_sure = counted.get(record.owner) is record and self._is_late(group, record)
+            if not (record.is_broken or is_sure):
                 continue
             bound = self._gangs.progress(group).bound
             evicted = [pod for pod in bound if pod.has_controller]
@@ -62,6 +74,28 @@ class Undo:
                 is_still_due = self._gangs.is_broken(pod) if pod.node else not group.bound
                 if is_still_due and self._evictions.may_ask(pod):
                     await self._evictions.ask(pod, REASON)
+
+    async def _count_ended(self) -> dict[str, GangRecord]:
+        """Count the members that have succeeded of the gangs whose time is over.
+
+        Return the gangs of which they are known. With them a gang may have been whole, also if it
+        lacks no members: others have been created, or the watch was interrupted when it was whole.
+        """
+        late = [each for each in self._stages.begun() if self._is_late(*each)]
+        self._unread.keep_only({record.owner for _, record in late})
+        asked = [each for each in late if self._unread.is_ready(each[1].owner)]
+        answers = await asyncio.gather(*(self._ended.count(*each) for each in asked))
+        for (_, record), is_known in zip(asked, answers, strict=True):
+            self._unread.tried(record.owner, landed=is_known)
+        known = [record for (_, record), is_known in zip(asked, answers, strict=True) if is_known]
+        return {record.owner: record for record in known}
+
+    def _is_late(self, group: Group, record: GangRecord) -> bool:
+        """Return whether the time of a gang is over that is not broken yet."""
+        if record.is_broken or record.begun_at is None or self._gangs.is_binding(group):
+            return False
+        lasted = self._clock.monotonic() - record.begun_at
+        return lasted >= self._gangs.complete_seconds(group)
 
     def _stranded(self) -> Iterator[tuple[Group, list[Pod]]]:
         """Yield gangs that wait for room in the zone into which they were released.

@@ -14,6 +14,7 @@ from extender.decisions.gangs.stages import GangStages
 from extender.gangs import duties, takeover
 from extender.settings.configuration import GangSettings
 from gpushare.contract import ANNOTATION_SLOT
+from gpushare.errors import ApiError
 from gpushare.groups import reasons as texts
 from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.objects.model import OwnerReference, Pod
@@ -254,6 +255,33 @@ async def test_a_member_that_succeeds_before_others_are_bound_is_no_reason_for_e
     assert cluster.kube.evicted == []
 
 
+async def test_a_gang_that_was_whole_while_the_watch_was_interrupted_is_not_evicted(cluster):
+    await begun(cluster)
+    await cluster.schedule("g-1", "g-2")
+    cluster.listed.ended = [owned(member("g-3", "g", 4, units=12, phase="Succeeded"))]
+    cluster.delete("g-3")
+    cluster.add(owned(member("next", "g", 4, units=12)))
+    cluster.time.now += 1000
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
+
+
+async def test_nobody_is_evicted_before_the_api_server_says_who_has_succeeded(cluster):
+    await begun(cluster)
+
+    async def unanswered(*_, **__):
+        raise ApiError("no answer")
+
+    real, cluster.listed.list_page = cluster.listed.list_page, unanswered
+    cluster.time.now += 1000
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
+    cluster.listed.list_page = real
+    cluster.time.now += 60
+    await cluster.duties.check()
+    assert [name for name, _ in cluster.kube.evicted] == ["g-0"]
+
+
 async def test_a_member_that_replaces_a_failed_one_is_placed_though_the_others_have_succeeded(
     cluster,
 ):
@@ -358,15 +386,16 @@ async def test_a_plan_for_a_gang_that_has_gone_meanwhile_leaves_nothing_behind(c
 
 
 class SlowKube(ListedKube):
-    """An API server that does not answer before ``answers`` is set."""
+    """An API server that does not answer before ``answers`` is set, lists only of gang ``slow``."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow: str = "") -> None:
         super().__init__()
-        self.answers = asyncio.Event()
+        self.answers, self.slow = asyncio.Event(), slow
         self.gets, self.now, self.most = [], 0, 0
 
     async def list_page(self, collection, *, limit, next_page, seconds=60.0) -> bytes:
-        await self.answers.wait()
+        if self.slow in str(collection):
+            await self.answers.wait()
         return await super().list_page(collection, limit=limit, next_page=next_page)
 
     async def request(self, method, path) -> bytes:
@@ -380,7 +409,7 @@ class SlowKube(ListedKube):
 
 async def test_an_answer_that_the_api_server_owes_delays_no_other_duty(monkeypatch):
     monkeypatch.setattr(duties, "EVERY_SECONDS", 0.001)
-    kube = SlowKube()
+    kube = SlowKube(slow="few")
     cluster = GangCluster(SIZES, gangs=GangSettings(complete_seconds=60), kube=kube)
     await begun(cluster)
     cluster.add(*map(owned, gang("few", 2, minimum=3)))
