@@ -71,7 +71,7 @@ class Undo:
         self._evictions.keep_only({pod.uid for _, pods in due for pod in pods})
         for group, pods in due:
             for pod in pods:
-                is_still_due = self._gangs.is_broken(pod) if pod.node else not group.bound
+                is_still_due = self._gangs.is_broken(pod) if pod.node else not group.begun
                 if is_still_due and self._evictions.may_ask(pod):
                     await self._evictions.ask(pod, REASON)
 

@@ -44,9 +44,10 @@ class GangStages:
                 yield group
 
     def stranded(self) -> Iterator[tuple[Group, list[Pod]]]:
-        """Yield gangs without a bound member that had no room in their zone for too long.
+        """Yield gangs that have not begun, and had no room in their zone for too long.
 
-        With each come the members that are tied to the zone.
+        With each come the members that are tied to the zone. kube-scheduler may have bound members
+        without GPU memory: this does not help the others.
         """
         now = self._state.clock.monotonic()
         for record in list(self._gangs.records.values()):
@@ -54,7 +55,7 @@ class GangStages:
             if group is None or since is None:
                 continue
             tied = self._gangs.tied(group)
-            if group.bound or not tied:
+            if group.begun or not tied:
                 record.stranded_since = None
             elif now - since >= self._gangs.complete_seconds(group):
                 yield group, tied

@@ -162,6 +162,26 @@ async def test_released_members_without_room_in_their_zone_begin_again_with_a_ga
     assert "no room for long in the zone into which it was released" in told[0][2]
 
 
+async def test_a_bound_server_without_gpu_keeps_no_gang_in_a_zone_without_room():
+    cluster = GangCluster(
+        SIZES,
+        {"a": {"zone": "x"}, "b": {"zone": "y"}},
+        gangs=GangSettings(complete_seconds=60),
+        kube=ListedKube(),
+    )
+    released = [
+        changed(owned(pod), spec={"node_selector": {"zone": "x"}})
+        for pod in gang("g", 2, minimum=3, zone_key="zone", annotations={ANNOTATION_SLOT: "{}"})
+    ]
+    server = owned(member("server", "g", 3, units=None, zone_key="zone", node="a"))
+    cluster.put_node(changed(cluster.nodes["a"], spec={"unschedulable": True}))
+    cluster.add(server, *released)
+    assert (await cluster.offered("g-0"))[0] == []
+    cluster.time.now += 60
+    await cluster.duties.check()
+    assert [name for name, _ in cluster.kube.evicted] == ["g-0", "g-1"]
+
+
 async def test_bound_members_without_a_controller_are_not_evicted():
     settings = GangSettings(complete_seconds=60)
     cluster = GangCluster(SIZES, gangs=settings, kube=ListedKube())
