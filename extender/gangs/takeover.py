@@ -35,8 +35,9 @@ class Takeover:
     """Nothing about plans is stored: what is bound and what was released shows what has begun.
 
     A gang that has begun is planned again, around its bound members. It fits unless a node or GPU
-    was lost: nobody else has been given room in the meantime. Members beyond the minimum get none
-    now, which another gang that has begun may need.
+    was lost: nobody else has been given room in the meantime. Only another gang that has begun, and
+    had lost its room, may get what was reserved: nothing shows for which it was. Members beyond the
+    minimum get none now, which another gang that has begun may need.
 
     The API server says how many members have succeeded, and whether a gang has worked for long.
     What it does not answer in time is asked later: long before anybody is evicted.

@@ -171,7 +171,9 @@ class Promises:
                 assert record is not None, kept
                 assert record.plan, f"without a plan: {kept}"
                 wrong = []
-                may_let_go = not group.begun and not replica.gangs.is_binding(group)
+                # After it was whole, a slot is for one member, and expires by itself.
+                is_one = record.is_whole
+                may_let_go = not (is_one or group.begun or replica.gangs.is_binding(group))
                 if may_let_go and replica.gangs.lacking(group, record):
                     wrong.append(f"{kept.owner} keeps slots without having all")
                 if group.zone_key and len(self._zones(slot.node for slot in kept.slots)) > 1:

@@ -90,16 +90,36 @@ class Replica:
         return bool(self._events)
 
     def completable(self) -> set[str]:
-        """Return the gangs that have begun, with slots for all that are missing.
+        """Return the gangs that have begun, with usable slots for all that are missing.
 
-        It is empty if the watch has more to tell.
+        A slot on a node that was cordoned, for example, stays while the outcome of a binding is
+        unknown, and serves nobody else. It is empty if the watch has more to tell.
         """
         found = set()
         for group in () if self.is_behind else self.groups:
             record = self.gangs.known(group)
-            if record is not None and group.begun and not self.gangs.lacking(group, record):
+            if record is None or not group.begun or self.gangs.lacking(group, record):
+                continue
+            hold = self.ledger.hold_of(record.owner)
+            slots = hold.slots if hold is not None else ()
+            if all(self._takes_pods(slot.node) for slot in slots):
                 found.add(group.key.name)
         return found
+
+    def has_lost_room(self) -> bool:
+        """Return whether a gang has begun, and has no slots for all that are missing.
+
+        A new leader cannot know to which of two such gangs the room belonged that one has left.
+        """
+        return any(
+            group.begun and not record.is_whole and self.gangs.lacking(group, record)
+            for group in self.groups
+            if (record := self.gangs.known(group)) is not None
+        )
+
+    def _takes_pods(self, name: str) -> bool:
+        node = self.store.nodes.get(name)
+        return node is not None and not node.spec.unschedulable
 
     def whole(self) -> set[str]:
         """Return the gangs whose members are placed one by one."""

@@ -1,6 +1,7 @@
 """Whatever fails while gangs are placed, each is bound as a whole or keeps nothing."""
 
 import math
+import os
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from tests.unit.extender.gangs.store import DELETED
 from tests.unit.extender.gangs.world import World
 from tests.unit.extender.scripted import changed
 
+EXAMPLES = 1000 if os.environ.get("GPUSHARE_LONG") else 60
 SETTLED_WITHIN_SECONDS = 900
 MOST_GANGS = 4  # that are not whole
 MOST_MEMBERS = 5
@@ -190,4 +192,4 @@ def chosen(number, items):
 
 
 TestGangs = Gangs.TestCase
-TestGangs.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGangs.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None)

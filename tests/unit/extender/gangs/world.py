@@ -241,7 +241,7 @@ class World:
         former = self.leader
         assert former is not None
         self.leader, self.left_at = None, self.loop.now
-        completable = former.completable()
+        completable = set() if former.has_lost_room() else former.completable()
         if is_killed:
             former.kill()
             self.replicas[self.replicas.index(former)] = self._replica()
