@@ -71,6 +71,17 @@ async def test_room_that_comes_while_a_plan_is_made_is_used(cluster):
     assert (await cluster.offered("g-0"))[0] != []
 
 
+async def test_room_that_is_lost_while_a_plan_is_made_is_not_kept(cluster):
+    def cordon() -> None:
+        for each in list(cluster.nodes.values()):
+            cluster.put_node(changed(each, spec={"unschedulable": True}))
+
+    cluster.add(*gang("g", 2))
+    during_a_plan(cluster, cordon)
+    assert (await cluster.offered("g-0"))[0] == []
+    assert cluster.held == 0
+
+
 async def test_a_member_that_is_bound_while_a_plan_is_made_gets_no_slot(cluster):
     server = member("server", "g", 3, units=None)
     cluster.add(*gang("g", 2, minimum=3), server)
