@@ -69,7 +69,8 @@ class World:
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        self._run(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:  # else ``gather`` takes another loop
+            self._run(asyncio.gather(*tasks, return_exceptions=True))
         self.loop.close()
 
     @property
