@@ -104,7 +104,8 @@ def test_members_beyond_the_minimum_follow_when_there_is_room(pods: Workloads, g
     def try_again() -> None:
         # Older versions try a rejected pod again only when it changes, or in five minutes.
         if gpushare.cluster.version < WAKES_REJECTED_PODS:
-            gpushare.cluster.kubectl("annotate", "pods", "--all", f"n={time.monotonic()}")
+            note = f"n={time.monotonic()}"
+            gpushare.cluster.kubectl("annotate", "--overwrite", "pods", "--all", note)
 
     pods.create(*(on_stage(f"filler-{number}", UNITS) for number in range(2)))
     wait_bound(pods, *names("filler", 2))
