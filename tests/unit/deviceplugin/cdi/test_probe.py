@@ -74,7 +74,7 @@ def test_an_unread_file_is_detected(folder: Path) -> None:
 def test_reads_of_other_files_do_not_count(folder: Path) -> None:
     folder.mkdir()
     with reading(folder, ".new"):
-        assert probe(folder, 0.05) is not Probe.READ
+        assert probe(folder, 0.05) is Probe.UNREAD
 
 
 def test_files_of_a_killed_plugin_do_not_matter(folder: Path) -> None:
