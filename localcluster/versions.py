@@ -45,10 +45,16 @@ class Version:
         """Whether its kubelet lists its pods to a program that may read no more than that."""
         return self >= _REPORTS_PODS
 
+    @property
+    def retries_rejected_pods(self) -> bool:
+        """Whether its kube-scheduler tries a pod that an extender rejected again within seconds."""
+        return self >= _RETRIES_REJECTED_PODS
+
 
 DEFAULT: Final = Version(34)
 _HAS_POLICIES: Final = Version(30)
 _REPORTS_PODS: Final = Version(33)
+_RETRIES_REJECTED_PODS: Final = Version(32)
 
 
 def versions() -> tuple[Version, ...]:

@@ -15,13 +15,11 @@ from gpushare.contract import (
 )
 from gpushare.groups.model import Source
 from localcluster.gpushare import Gpushare
-from localcluster.versions import Version
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.gated import COMPONENTS
 from tests.trials.stage import paper_gpu_node
 
-WAKES_REJECTED_PODS: Final = Version(32)
 UNITS: Final = 16  # of each GPU
 ZONE: Final = "gangs/zone"
 STAGE: Final = "gangs/stage"
@@ -33,7 +31,7 @@ def gpu_nodes(gpushare: Gpushare, zones: Mapping[str, str], cards: int = 2) -> I
 
     Before Kubernetes 1.32 the extender may patch pods, as gangs need it there.
     """
-    if gpushare.cluster.version < WAKES_REJECTED_PODS:
+    if not gpushare.cluster.version.retries_rejected_pods:
         gpushare.cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / "access.yaml"))
     made = (
         paper_gpu_node(name, cards, UNITS, labels={ZONE: zone, STAGE: "true"})

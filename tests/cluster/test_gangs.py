@@ -13,7 +13,6 @@ from localcluster.workloads import Workloads
 from tests.cluster.expect import wait_bound, wait_event
 from tests.cluster.gangs import (
     UNITS,
-    WAKES_REJECTED_PODS,
     ZONE,
     bound,
     gpu_nodes,
@@ -103,7 +102,7 @@ def test_a_gang_that_no_zone_has_room_for_waits_although_all_zones_together_have
 def test_members_beyond_the_minimum_follow_when_there_is_room(pods: Workloads, gpushare: Gpushare):
     def try_again() -> None:
         # Older versions try a rejected pod again only when it changes, or in five minutes.
-        if gpushare.cluster.version < WAKES_REJECTED_PODS:
+        if not gpushare.cluster.version.retries_rejected_pods:
             note = f"n={time.monotonic()}"
             gpushare.cluster.kubectl("annotate", "--overwrite", "pods", "--all", note)
 

@@ -32,6 +32,7 @@ from tests.cluster.history import Change, History
 from tests.trials.cards_over_time import CARDS as CARDS_KEY
 from tests.trials.cards_over_time import asked
 from tests.trials.output import exit_code, printer
+from tests.trials.retries import retried_pods
 from tests.trials.stage import paper_gpu_node
 
 NAME: Final = "gpushare-replicas"
@@ -322,7 +323,8 @@ def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
             seats.start_extender(seat)
         for seat in reversed(seats.names):
             seats.start_scheduler(seat)
-        yield seats
+        with retried_pods(cluster):
+            yield seats
 
 
 def main() -> int:

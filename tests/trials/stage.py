@@ -21,6 +21,7 @@ from tests.cluster.expect import bind
 from tests.cluster.history import RESOURCE, History
 from tests.fakes.apiserver_proxy import Asked, Fault, Kind, Proxy
 from tests.trials.cards_over_time import held_now, wrong_moments
+from tests.trials.retries import retried_pods
 
 LABEL = {"trial/faults": "true"}
 UNITS = 25
@@ -200,7 +201,8 @@ def stage(
             gpushare.restart_extender(kubeconfig=str(steered))
             made = Stage(gpushare, proxy, history, nodes, cards)
             made.wait_counted()
-            yield made
+            with retried_pods(cluster):
+                yield made
             proxy.heal()
             made.clear()
         finally:
