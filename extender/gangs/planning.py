@@ -69,6 +69,8 @@ class GangPlanning:
                 if slot is None or slot.node in nodes:
                     return slot is not None  # by another plan
                 ask = self._plans.ask_again(group, pod, nodes)
+                if ask is None:
+                    return False
                 found = await self._made(ask)
                 if isinstance(found, NoPlan):
                     break

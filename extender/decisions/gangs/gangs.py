@@ -154,6 +154,16 @@ class Gangs:
             found = found or zone
         return found
 
+    def may_be_in_any_zone(self, group: Group) -> bool:
+        """Return whether a member is being bound to a node that is not known.
+
+        It may be created again, in any zone, before the binding is written.
+        """
+        if not group.zone_key:
+            return False
+        nodes = (self._reserved_on(pod) for pod in group.present() if not pod.node)
+        return any(name and self.state.node(name) is None for name in nodes)
+
     def outside(self, group: Group) -> list[Slot]:
         """Return the slots that are not in the zone of their gang: it may lose a node, for example.
 

@@ -23,15 +23,24 @@ class GangPlans:
         self._ledger, self._groups = gangs.state.ledger, gangs.state.groups
 
     def ask(self, group: Group) -> Ask | None:
-        """Return what to plan for a gang; None if nothing is missing or members are."""
+        """Return what to plan for a gang; None if nothing is missing, or it has to wait first."""
         record, waiting = self._gangs.record(group), self._gangs.progress(group).waiting
         least = self._gangs.lacking(group, record)
         if group.problem is not None or record.is_broken or not waiting or least > len(waiting):
             return None
+        if self._gangs.may_be_in_any_zone(group):
+            return (
+                None  # the end of the binding changes the ledger, after which this is asked again
+            )
         return self._ask(group, record, waiting, least=least)
 
-    def ask_again(self, group: Group, pod: Pod, nodes: Sequence[str]) -> Ask:
-        """Return the plan to make for a member whose slot cannot be used, on one of ``nodes``."""
+    def ask_again(self, group: Group, pod: Pod, nodes: Sequence[str]) -> Ask | None:
+        """Return the plan to make for a member whose slot cannot be used, on one of ``nodes``.
+
+        None while nobody can say in which zone that would have to be.
+        """
+        if self._gangs.may_be_in_any_zone(group):
+            return None
         return self._ask(group, self._gangs.record(group), (pod,), least=1, only=frozenset(nodes))
 
     def take(self, group: Group, plan: Plan) -> None:

@@ -52,6 +52,9 @@ class GangCluster:
         self.nodes[made.name] = made
         self.cluster.node_changed(made)
 
+    def delete_node(self, name: str) -> None:
+        self.cluster.node_deleted(self.nodes.pop(name))
+
     def add(self, *pods: Pod) -> None:
         for each in pods:
             self._version += 1

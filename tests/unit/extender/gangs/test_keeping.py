@@ -63,6 +63,22 @@ async def test_a_gang_keeps_its_slots_while_a_member_may_be_bound(cluster):
     await binding
 
 
+async def test_no_other_zone_is_chosen_while_a_member_may_be_bound_to_a_node_that_is_gone():
+    zones = {"a": {"zone": "x"}, "b": {"zone": "y"}}
+    cluster = GangCluster(SIZES, zones, kube=ListedKube())
+    cluster.add(*gang("g", 2, zone_key="zone"))
+    (at,), _ = await cluster.offered("g-0")
+    (other,) = SIZES.keys() - {at}
+    cluster.kube.hold = asyncio.Event()
+    binding = asyncio.create_task(cluster.bind("g-0", at))
+    await cluster.kube.asked.wait()
+    cluster.delete_node(at)
+    assert (await cluster.offered("g-1", [other]))[0] == []
+    cluster.kube.hold.set()
+    await binding
+    assert cluster.bound() == {"g-0": at}
+
+
 async def test_room_that_comes_while_a_plan_is_made_is_used(cluster):
     cluster.add(*gang("g", 6))
     during_a_plan(cluster, lambda: cluster.put_node(node("c", 16, 16)))
