@@ -125,6 +125,14 @@ class Trial:
             found = stage.bound()
             return None if found > before or found == count else f"{found} are"
 
+        def unkilled() -> str | None:
+            # A write of the one that was killed before may land while the next one is starting.
+            try:
+                stage.cluster.kill("extender")
+            except LocalClusterError as err:
+                return str(err)
+            return None
+
         with ThreadPoolExecutor(1) as pool:
             creating = pool.submit(stage.create, "k", count, units)
             while kills < KILLS:
@@ -135,7 +143,7 @@ class Trial:
                 time.sleep(rng.uniform(*KILL_SECONDS))
                 if stage.bound() == count:
                     break
-                stage.cluster.kill("extender")
+                wait_until("a running extender to be killed", unkilled, seconds=ROUND_SECONDS)
                 kills += 1
             creating.result()
         took = self.judge(name, count, begun)
