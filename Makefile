@@ -38,7 +38,7 @@ test: setup  ## run all tests; those with a cluster need root on Linux
 # VERSIONS=all (or some: `python -m tests.trials.versions --help`) adds what depends on kube-scheduler, on each
 # of these versions of Kubernetes.
 VERSIONS ?=
-trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects, gangs, plans of gangs; 55 minutes (root, Linux)
+trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects, gangs, their containers and plans; 58 minutes (root, Linux)
 	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.nodes
@@ -47,6 +47,7 @@ trials: setup  ## run the long trials: GPUs of containers, node setups, faults, 
 	$(RUN) python -m tests.trials.updates
 	$(RUN) python -m tests.trials.hostile
 	$(RUN) python -m tests.trials.gangs
+	$(RUN) python -m tests.trials.gang_containers
 	$(RUN) python -m tests.trials.plans
 	$(if $(VERSIONS),$(RUN) python -m tests.trials.versions $(VERSIONS))
 

@@ -1,13 +1,16 @@
-"""Gangs on paper nodes of the shared cluster: their pods, and how far they are."""
+"""Gangs of the tests and trials: their pods, how far they are, and what their containers have."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from gpushare.contract import (
     ANNOTATION_GANG_ZONE,
     ANNOTATION_KUEUE_COUNT,
+    ENV_CONTAINER_UNITS,
+    GATE_ADMISSION,
+    LABEL_CARD_COUNT,
     LABEL_GANG,
     LABEL_GANG_MINIMUM,
     LABEL_KUEUE_GROUP,
@@ -17,6 +20,7 @@ from gpushare.groups.model import Source
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import RESOURCE, env_is_card_on_record
 from tests.cluster.gated import COMPONENTS
 from tests.trials.stage import paper_gpu_node
 
@@ -47,7 +51,10 @@ def gpu_nodes(gpushare: Gpushare, zones: Mapping[str, str], cards: int = 2) -> I
 
 
 def on_stage(name: str, units: int | None, **spec: Any) -> dict[str, Any]:
-    """Describe a pod for these nodes; without a kubelet its deletion takes effect at once."""
+    """Describe a pod for the nodes of `gpu_nodes`.
+
+    Without a kubelet its deletion takes effect at once.
+    """
     made = pod(name, units, terminationGracePeriodSeconds=0, **spec)
     made["spec"]["nodeSelector"] = {STAGE: "true"} | spec.get("nodeSelector", {})
     return made
@@ -63,7 +70,20 @@ def member(
     in_one_zone: bool = False,
     **spec: Any,
 ) -> dict[str, Any]:
+    """Describe a member for the nodes of `gpu_nodes`."""
     made = on_stage(f"{gang}-{number}", units, **spec)
+    return in_gang(made, gang, minimum, source=source, in_one_zone=in_one_zone)
+
+
+def in_gang(
+    made: dict[str, Any],
+    gang: str,
+    minimum: int,
+    *,
+    source: Source = Source.LABELS,
+    in_one_zone: bool = False,
+) -> dict[str, Any]:
+    """Make a pod a member of a gang; return it."""
     labels: dict[str, str] = made["metadata"].setdefault("labels", {})
     annotations: dict[str, str] = made["metadata"].setdefault("annotations", {})
     match source:
@@ -79,6 +99,35 @@ def member(
     if in_one_zone:
         annotations[ANNOTATION_GANG_ZONE] = ZONE
     return made
+
+
+def gang_on_kubelets(
+    gang: str, units: Sequence[int], *, cards: int, is_gated: bool
+) -> list[dict[str, Any]]:
+    """Describe a gang for nodes with kubelets, all of whose members start together.
+
+    ``units`` are by member, of each of its ``cards`` GPUs.
+    """
+    spec: dict[str, Any] = {"terminationGracePeriodSeconds": 1}
+    if is_gated:
+        spec["schedulingGates"] = [{"name": GATE_ADMISSION}]
+    made = []
+    for name, amount in zip(names(gang, len(units)), units, strict=True):
+        metadata = {"labels": {LABEL_CARD_COUNT: str(cards)}}
+        described = pod(name, cards * amount, metadata=metadata, **spec)
+        made.append(in_gang(described, gang, len(units)))
+    return made
+
+
+def containers_have_what_was_decided(pods: Workloads, gang: Sequence[Mapping[str, Any]]) -> None:
+    """Check that each container of a gang has the decided GPUs, and as much as was requested."""
+    found = env_is_card_on_record(pods, *(each["metadata"]["name"] for each in gang))
+    for each in gang:
+        name, labels = each["metadata"]["name"], each["metadata"]["labels"]
+        assert len(set(found[name].split(","))) == int(labels[LABEL_CARD_COUNT]), found[name]
+        (container,) = each["spec"]["containers"]
+        amount = container["resources"]["limits"][RESOURCE]
+        assert pods.environment(name)[ENV_CONTAINER_UNITS] == amount, name
 
 
 def names(gang: str, count: int) -> list[str]:

@@ -32,14 +32,19 @@ _WEBHOOK_PORT: Final = 29770
 def guard(cluster: Cluster) -> None:
     """Apply accounts, rights and policies, and make the namespace QUEUE."""
     cluster.kubectl("apply", "-k", str(ACCESS))
-    for name in ("access", "policy"):
-        cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / f"{name}.yaml"))
+    let_extender_release(cluster)
     described = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": QUEUE, "labels": {"gpushare.aliyun.com/queue": "true"}},
     }
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(described))
+
+
+def let_extender_release(cluster: Cluster) -> None:
+    """Apply what the component for gates permits the extender, and its policies."""
+    for name in ("access", "policy"):
+        cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / f"{name}.yaml"))
 
 
 @contextmanager

@@ -10,11 +10,13 @@ from gpushare.contract import GATE_ADMISSION
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
-from tests.cluster.expect import wait_bound, wait_event
+from tests.cluster.expect import sums_are_right, wait_bound, wait_event
 from tests.cluster.gangs import (
     UNITS,
     ZONE,
     bound,
+    containers_have_what_was_decided,
+    gang_on_kubelets,
     gpu_nodes,
     member,
     members_bound,
@@ -220,3 +222,21 @@ def test_a_gated_gang_is_released_into_one_zone_once_it_has_room(pods: Workloads
         spec = pods.get(name)["spec"]
         assert spec["nodeSelector"][ZONE] == "a"
         assert not spec.get("schedulingGates")
+
+
+@pytest.mark.usefixtures("gates")
+def test_containers_of_a_gang_get_the_gpus_that_were_decided_for_each_member(gpushare: Gpushare):
+    """The short form of `python -m tests.trials.gang_containers`."""
+    # A kubelet that does not report its pods admits only different ones at the same time.
+    step = 0 if gpushare.cluster.version.reports_pods else 1
+    free = [5000 + step * number for number in range(4)]
+    gated = [7000 + step * number for number in range(4)]
+    gangs = [
+        *gang_on_kubelets("free", free, cards=2, is_gated=False),
+        *gang_on_kubelets("gated", gated, cards=2, is_gated=True),
+    ]
+    pods = Workloads(gpushare.cluster)
+    pods.create(*gangs)
+    pods.wait_running(*names("free", 4), *names("gated", 4))
+    containers_have_what_was_decided(pods, gangs)
+    sums_are_right(gpushare, pods)

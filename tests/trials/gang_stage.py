@@ -19,7 +19,7 @@ from localcluster.seats import Seats
 from localcluster.wait import wait_until
 from tests.cluster.bringup import fresh
 from tests.cluster.gangs import STAGE, UNITS, member
-from tests.cluster.gated import COMPONENTS
+from tests.cluster.gated import let_extender_release
 from tests.fakes.apiserver_proxy import Proxy
 from tests.trials.gang_history import GangHistory
 from tests.trials.output import Say
@@ -181,8 +181,7 @@ def gang_stage(say: Say) -> Iterator[GangStage]:
     sizes = {f"GPU-{name}-{index}": UNITS for name in names for index in range(CARDS)}
     with fresh((), nodes, name=NAME, progress=say) as cluster:
         Gpushare(cluster).apply_access()
-        for name in ("access", "policy"):
-            cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / f"{name}.yaml"))
+        let_extender_release(cluster)
         seats = Seats.prepare(cluster, 2, SCHEDULER_CONFIG, unit="MiB")
         for seat in seats.names:
             seats.start_extender(seat)
