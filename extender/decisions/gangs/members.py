@@ -16,6 +16,7 @@ from gpushare.groups.reasons import (
     ONE_BY_ONE,
     OTHER_ZONE,
     SURPLUS,
+    UNKNOWN_ZONE,
 )
 from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Slot
@@ -57,7 +58,8 @@ class Members:
         if slot is not None:
             return self._with_slot(group, record, pod, slot, nodes)
         if record.is_whole:
-            return None
+            is_open = self._gangs.may_be_in_any_zone(group)
+            return self._without_zone(nodes) if is_open else None
         if record.is_broken:
             return self.refuse(nodes, BROKEN)
         if not self._gangs.has_members(group, record):
@@ -90,6 +92,9 @@ class Members:
         if group is None or group.key != key:
             return NO_SLOT
         record, slot = self._gangs.record(group), self._ledger.slot_of(pod.uid)
+        is_new = self._ledger.reserve_of(pod.uid, node) is None
+        if is_new and self._gangs.may_be_in_any_zone(group):
+            return UNKNOWN_ZONE
         if record.is_whole:
             return None if self._gangs.in_zone(pod, [node]) else OTHER_ZONE
         if group.problem is not None:
@@ -121,7 +126,13 @@ class Members:
         is_same = record.tried is not None and record.tried[-1] == group.version
         if is_same and self._state.clock.monotonic() - record.failed_at < AGAIN_SECONDS:
             return self.refuse(nodes, NO_ROOM, is_retried=not self._gangs.admits)
+        if self._gangs.may_be_in_any_zone(group):
+            return self._without_zone(nodes)
         return Missing.PLAN
+
+    def _without_zone(self, nodes: Sequence[str]) -> Filtered:
+        """Reject a pod for now: the outcome of a binding is no event for kube-scheduler."""
+        return self.refuse(nodes, UNKNOWN_ZONE, is_retried=True)
 
     def _with_slot(
         self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
@@ -139,6 +150,8 @@ class Members:
                 # has moved since: on all of them it is among those that are asked about.
                 return Filtered(final=dict.fromkeys(nodes, NO_SLOT.text))
             record.offered.discard(pod.uid)
+            if self._gangs.may_be_in_any_zone(group):
+                return self._without_zone(nodes)
             return Missing.REPAIR
         record.offered.add(pod.uid)
         # Rules that only kube-scheduler knows may still reject a member: then none passes before

@@ -29,9 +29,7 @@ class GangPlans:
         if group.problem is not None or record.is_broken or not waiting or least > len(waiting):
             return None
         if self._gangs.may_be_in_any_zone(group):
-            return (
-                None  # the end of the binding changes the ledger, after which this is asked again
-            )
+            return None  # the end of the binding changes the ledger: then this is asked again
         return self._ask(group, record, waiting, least=least)
 
     def ask_again(self, group: Group, pod: Pod, nodes: Sequence[str]) -> Ask | None:

@@ -4,16 +4,20 @@ import msgspec
 import pytest
 
 from extender.binding.binder import BindRefused
+from extender.binding.timing import WRITE_SECONDS
+from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.filter import Filtered
 from gpushare.errors import NoRoom, OutcomeUnknown
 from gpushare.groups import reasons as texts
+from gpushare.objects.model import Node
 from gpushare.objects.scheduling import ContainerPort
 from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
-from tests.unit.extender.scripted import changed
+from tests.unit.extender.scripted import ScriptedKube, changed
 
 FOUR_GPUS = {"a": (16, 16), "b": (16, 16)}
+TWO_ZONES = {"a": {"zone": "x"}, "b": {"zone": "y"}}
 
 
 def names(gang: str, count: int) -> list[str]:
@@ -252,4 +256,60 @@ async def test_members_of_a_whole_gang_that_are_bound_at_once_are_in_one_zone():
         await cluster.bind("g-0", "b")
     with pytest.raises(NoRoom):
         await cluster.bind("g-1", "a")
+    assert (await cluster.offered("g-1"))[0] == ["b"]
+
+
+async def lose(cluster: GangCluster, name: str, at: str) -> Node:
+    """Bind a pod without an answer, and delete the node; return the node."""
+    cluster.kube.outcomes, cluster.kube.lands = [OutcomeUnknown("no answer")], False
+    with pytest.raises(BindRefused):
+        await cluster.bind(name, at)
+    cluster.kube.lands = True
+    gone = cluster.nodes[at]
+    cluster.delete_node(at)
+    return gone
+
+
+async def test_members_are_tried_again_while_one_may_be_bound_to_a_node_that_is_gone():
+    cluster = GangCluster(FOUR_GPUS, TWO_ZONES, kube=ScriptedKube())
+    cluster.add(*gang("g", 3, minimum=2, zone_key="zone"))
+    (at,), _ = await cluster.offered("g-0")
+    gone = await lose(cluster, "g-0", at)
+    (other,) = cluster.nodes
+    for _ in range(3):
+        await cluster.duties.check()
+        for name in names("g", 3):
+            assert (await cluster.offered(name))[0] == []
+            assert await cluster.is_retried(name)
+    with pytest.raises(NoRoom):
+        await cluster.bind("g-1", other)
+    cluster.put_node(gone)
+    assert (await cluster.offered("g-1"))[0] == [at]
+
+
+async def test_another_zone_is_used_once_no_member_was_bound_to_a_node_that_is_gone():
+    cluster = GangCluster(FOUR_GPUS, TWO_ZONES, kube=ScriptedKube())
+    cluster.add(*gang("g", 2, zone_key="zone"))
+    (at,), _ = await cluster.offered("g-0")
+    await lose(cluster, "g-0", at)
+    assert await cluster.schedule(*names("g", 2)) == {}
+    reconciler = Reconciler(cluster.cluster.state, cluster.binder, cluster.kube, cluster.time)
+    while list(cluster.cluster.ledger.reserves()):
+        await reconciler.settle()
+        cluster.time.now += WRITE_SECONDS
+    (other,) = cluster.nodes
+    assert await cluster.schedule(*names("g", 2)) == {"g-0": other, "g-1": other}
+
+
+async def test_a_member_of_a_whole_gang_waits_while_another_may_be_bound_to_a_node_that_is_gone():
+    cluster = GangCluster({"a": (16,), "b": (16, 16)}, TWO_ZONES)
+    server = member("server", "g", 1, units=None, zone_key="zone")
+    cluster.add(changed(server, spec={"node_name": "a"}))
+    cluster.add(*gang("g", 2, minimum=1, zone_key="zone"))
+    gone = await lose(cluster, "g-0", "b")
+    assert await cluster.offered("g-1") == ([], texts.UNKNOWN_ZONE.text)
+    assert await cluster.is_retried("g-1")
+    with pytest.raises(NoRoom, match=texts.UNKNOWN_ZONE.text):
+        await cluster.bind("g-1", "a")
+    cluster.put_node(gone)
     assert (await cluster.offered("g-1"))[0] == ["b"]
