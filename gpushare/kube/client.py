@@ -27,7 +27,7 @@ from gpushare.kube.connection import failures
 from gpushare.kube.connection.access import Certificates, proxy_of
 from gpushare.kube.connection.configuration import configured
 from gpushare.kube.connection.credentials import Credential, Credentials
-from gpushare.kube.fencing import FencedBody, sockets_that_expire
+from gpushare.kube.fencing import AbortingConnector, FencedBody, sockets_that_expire
 from gpushare.kube.paths import Collection
 from gpushare.objects.model import Node, Pod, PodCondition
 from gpushare.objects.pod_reader import read_pod
@@ -97,7 +97,7 @@ class Kube:
         limit = unacknowledged_seconds
         sockets = None if limit is None else sockets_that_expire(limit)
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=sockets),
+            connector=AbortingConnector(limit=_CONNECTIONS, socket_factory=sockets),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_BUFFER_BYTES,
             trace_configs=[_without_redirects()],

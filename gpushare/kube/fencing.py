@@ -7,6 +7,8 @@ from collections.abc import Callable
 import aiohttp
 from aiohttp import AddrInfoType, SocketFactoryType
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 
 from gpushare.errors import ApiError
 
@@ -34,6 +36,21 @@ class FencedBody(aiohttp.BytesPayload):
                 self.refusal = err
                 raise
         await super().write_with_length(writer, content_length)
+
+
+class AbortingConnector(aiohttp.TCPConnector):
+    """A connector that aborts the connection of a request that was given up.
+
+    aiohttp would send what is left of the request, and then wait up to 30 s, unknown to its
+    session, until the server has ended TLS too.
+    """
+
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        if should_close or protocol.should_close:
+            protocol.abort()
+        super()._release(key, protocol, should_close=should_close)
 
 
 def sockets_that_expire(seconds: float) -> SocketFactoryType:

@@ -46,11 +46,17 @@ class FrontDoor:
 
 @asynccontextmanager
 async def over_tls(
-    folder: Path, *, users: Path | None = None, days: int = 1, address: str = "127.0.0.1"
+    folder: Path,
+    *,
+    users: Path | None = None,
+    days: int = 1,
+    address: str = "127.0.0.1",
+    answer: Answer | None = None,
 ) -> AsyncIterator[int]:
     """Yield the port of an API server with a certificate of ``folder/authority.crt``.
 
-    ``users`` signs the client certificates that it requires; it says {} to everybody.
+    ``users`` signs the client certificates that it requires; without ``answer`` it says {} to
+    everybody.
     """
     authority = certificate(folder, "authority")
     path = certificate(folder, "server", signed_by=authority, days=days, address=address)
@@ -60,7 +66,7 @@ async def over_tls(
         context.load_verify_locations(cafile=str(users))
         context.verify_mode = ssl.CERT_REQUIRED
     door = FrontDoor()
-    door.answers = [body({})]
+    door.answers = [answer or body({})]
     server = TestServer(door.app, scheme="https")
     await server.start_server(ssl=context)
     assert server.port is not None

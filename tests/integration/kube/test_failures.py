@@ -3,7 +3,7 @@
 import asyncio
 import re
 from base64 import b64encode
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +22,7 @@ from tests.integration.kube.apiserver import (
     write_kubeconfig,
 )
 from tests.integration.kube.apiserver import text as text_of
+from tests.waiting import running
 
 pytestmark = pytest.mark.integration
 
@@ -51,6 +52,30 @@ async def talking(said):
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
+
+
+@asynccontextmanager
+async def network(port, cut):
+    """Yield a port that leads to ``port`` until ``cut`` is set, and what the client's end sets."""
+    ended = asyncio.Event()
+
+    async def carry(source, target):
+        while data := await source.read(2**16):
+            if not cut.is_set():
+                target.write(data)
+
+    async def serve(reader, writer):
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        answers = asyncio.create_task(carry(inner_reader, writer))
+        with suppress(ConnectionResetError):
+            await carry(reader, inner_writer)
+        ended.set()
+        answers.cancel()
+        inner_writer.close()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], ended
 
 
 async def test_a_refused_connection_names_server_context_and_file(tmp_path):
@@ -135,6 +160,23 @@ async def test_a_missing_answer_is_an_error_that_names_the_request(tmp_path, ans
         url = f"http://127.0.0.1:{server.port}"
         text = await failure(tmp_path, url, seconds=0.3, kind=OutcomeUnknown)
     assert text == f"GET /api/v1/nodes: {url} (context x in kubeconfig): {says}"
+
+
+async def test_a_request_that_is_given_up_ends_its_connection_at_once(tmp_path):
+    asked = asyncio.Event()
+
+    async def answer(request):
+        asked.set()
+        return await hang(request)
+
+    async with over_tls(tmp_path, answer=answer) as port, network(port, asked) as (entry, ended):
+        trusted = {"certificate-authority": "authority.crt"}
+        path = write_kubeconfig(tmp_path, f"https://127.0.0.1:{entry}", **trusted)
+        async with Kube.connect(path) as kube:
+            async with running(kube.request("GET", "/api/v1/nodes")):
+                await asked.wait()
+            async with asyncio.timeout(10):
+                await ended.wait()
 
 
 async def test_what_does_not_speak_http_is_an_error(tmp_path):
