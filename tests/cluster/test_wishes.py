@@ -113,7 +113,10 @@ def test_a_cordoned_card_only_keeps_its_pods(
     cordon("n3", "GPU-n3-0,GPU-n3-1")
     pods.create(pod("waits", 100, node="n3"))
     condition(pods, "waits", "GPUs that would be large enough are cordoned")
-    cordon("n3", "GPU-n3-1")  # kube-scheduler looks again by itself
+    cordon("n3", "GPU-n3-1")
+    # kube-scheduler looks again when the node changes, which may be before the extender's watch
+    # shows the change. Here nothing else happens to the cluster until it looks for the last time.
+    gpushare.cluster.kubectl("annotate", "pod", "waits", "test/look=again")
     pods.wait_running("waits", seconds=60)
     assert env_is_card_on_record(pods, "before", "waits")["waits"] == "GPU-n3-0"
     cordon("n3", "GPU-n3-l")
