@@ -279,10 +279,11 @@ class Cluster:
             await_ready(self.state, api, [each.name for each in nodes])
 
     def remove_paper_nodes(self, *names: str) -> None:
-        """Delete the Node objects and the pods bound to them, which no kubelet ends."""
+        """Delete the Node objects that exist, and the pods bound to them, which no kubelet ends."""
         with self.api() as api:
             for name in names:
-                api.request("DELETE", f"/api/v1/nodes/{check_name('node', name)}")
+                selected = f"fieldSelector=metadata.name%3D{check_name('node', name)}"
+                api.request("DELETE", f"/api/v1/nodes?{selected}")
                 delete_pods_of(api, name)
 
     def service_account_kubeconfig(

@@ -13,6 +13,7 @@ from localcluster.state import StateFolder
 from localcluster.wait import tail
 from localcluster.workloads import Workloads
 from tests.cluster.bringup import fresh, own_network
+from tests.cluster.gated import COMPONENTS
 from tests.cluster.history import History
 
 # Each process of the run has a shared cluster of its own.
@@ -84,3 +85,13 @@ def unguarded(gpushare: Gpushare) -> Iterator[None]:
     """Remove the policies about who writes decisions, as on a Kubernetes without them."""
     with gpushare.unguarded():
         yield
+
+
+@pytest.fixture
+def gates(gpushare: Gpushare) -> Iterator[None]:
+    """Let the extender release gated pods, as the component for gates does."""
+    parts = ("access", "policy") if gpushare.cluster.version.has_policies else ("access",)
+    files = [f"--filename={COMPONENTS / 'gates' / name}.yaml" for name in parts]
+    gpushare.cluster.kubectl("apply", *files)
+    yield
+    gpushare.cluster.kubectl("delete", *files)

@@ -24,7 +24,6 @@ from tests.cluster.gangs import (
     on_stage,
     wait_members,
 )
-from tests.cluster.gated import COMPONENTS
 from tests.cluster.history import History
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -194,16 +193,6 @@ def test_a_node_that_is_cordoned_is_no_room_for_a_gang(pods: Workloads, gpushare
     assert bound(pods) == {}
     gpushare.cluster.kubectl("uncordon", "gang-3")
     wait_members(pods, all=6)
-
-
-@pytest.fixture
-def gates(gpushare: Gpushare) -> Iterator[None]:
-    """Let the extender release gated pods, as the component for gates does."""
-    parts = ("access", "policy") if gpushare.cluster.version.has_policies else ("access",)
-    files = [f"--filename={COMPONENTS / 'gates' / name}.yaml" for name in parts]
-    gpushare.cluster.kubectl("apply", *files)
-    yield
-    gpushare.cluster.kubectl("delete", *files)
 
 
 @pytest.mark.usefixtures("gates")
