@@ -59,21 +59,29 @@ class EndedMembers:
         async with asyncio.TaskGroup() as tasks:
             for group, record in lacking:
                 since = record.lacks_since if record.lacks_since is not None else now
-                is_due = now - since >= LACKS_SECONDS and self._retries.is_ready(record.owner)
                 version, at = self._read.get(record.owner, (0, -inf))
-                if is_due and version != group.version and now - at >= AGAIN_SECONDS:
+                is_due = version != group.version and now - at >= AGAIN_SECONDS
+                if is_due and now - since >= LACKS_SECONDS:
                     tasks.create_task(self._look(group, record))
-        self._retries.keep_only({record.owner for _, record in lacking})
+        self._retries.keep_only(self._gangs.records)
 
     async def _look(self, group: Group, record: GangRecord) -> None:
         read = group.version, self._clock.monotonic()
-        is_read = await self.count(group, record)
-        self._retries.tried(record.owner, landed=is_read)
-        if is_read:
+        if await self.count(group, record):
             self._read[record.owner] = read
 
     async def count(self, group: Group, record: GangRecord) -> bool:
-        """Count the members of a gang that have succeeded; return whether they could be listed."""
+        """Count the members of a gang that have succeeded; return whether they could be listed.
+
+        After a failure they are not listed again for a while.
+        """
+        if not self._retries.is_ready(record.owner):
+            return False
+        is_counted = await self._count(group, record)
+        self._retries.tried(record.owner, landed=is_counted)
+        return is_counted
+
+    async def _count(self, group: Group, record: GangRecord) -> bool:
         owners = frozenset(uid for pod in group.present() if (uid := pod.controller_uid))
         if not owners:
             return True

@@ -15,7 +15,6 @@ from extender.gangs.ended import EndedMembers
 from extender.metrics.counters import BROKEN_GANGS, EVICTIONS
 from extender.watch.events import Notice
 from gpushare.groups.group import Group
-from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,6 @@ class Undo:
     ) -> None:
         self._clock, self._gangs, self._notice = state.clock, gangs, notice
         self._ended = ended
-        self._unread: Retries[str] = Retries(state.clock)
         self._stages = GangStages(gangs)
         self._evictions = Evictions(kube, state.clock, any_version=True)
         self._told: set[str] = set()  # the stranded gangs
@@ -82,13 +80,9 @@ class Undo:
         lacks no members: others have been created, or the watch was interrupted when it was whole.
         """
         late = [each for each in self._stages.begun() if self._is_late(*each)]
-        self._unread.keep_only({record.owner for _, record in late})
-        asked = [each for each in late if self._unread.is_ready(each[1].owner)]
-        answers = await asyncio.gather(*(self._ended.count(*each) for each in asked))
-        for (_, record), is_known in zip(asked, answers, strict=True):
-            self._unread.tried(record.owner, landed=is_known)
-        known = [record for (_, record), is_known in zip(asked, answers, strict=True) if is_known]
-        return {record.owner: record for record in known}
+        answers = await asyncio.gather(*(self._ended.count(*each) for each in late))
+        counted = zip(late, answers, strict=True)
+        return {record.owner: record for (_, record), is_known in counted if is_known}
 
     def _is_late(self, group: Group, record: GangRecord) -> bool:
         """Return whether the time of a gang is over that is not broken yet."""
