@@ -21,6 +21,8 @@ from gpushare.process.time_slices import Turns
 log = logging.getLogger(__name__)
 
 TRIES: Final = 3  # the cluster may change while a plan is made
+SLICE_SECONDS: Final = 0.0005
+RESTS: Final = 4.0  # times as long, for calls that are waited for
 
 
 class GangPlanning:
@@ -33,7 +35,7 @@ class GangPlanning:
         self._gangs, self._ledger = scheduling.gangs, scheduling.state.ledger
         self._plans = GangPlans(scheduling.gangs)
         self.planner = Planner(scheduling.state)
-        self._turn, self.slices = asyncio.Lock(), Turns()
+        self._turn, self.slices = asyncio.Lock(), Turns(SLICE_SECONDS, RESTS)
 
     async def plan(self, group: Group, *, is_least: bool = False) -> bool:
         """Keep slots for the missing members of a gang; return False if there is no room.

@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from gpushare.live_page.history import History, Sample
-from gpushare.process.time_slices import run_in_turns
+from gpushare.process.time_slices import Turns
 
 INTERVAL_SECONDS: Final = 60.0
 _NS: Final = 1_000_000_000
@@ -14,9 +14,9 @@ _NS: Final = 1_000_000_000
 
 async def sample_cluster(state: ClusterState, history: History) -> None:
     """Add a sample at once and then every INTERVAL_SECONDS, until cancelled."""
-    turn = asyncio.Lock()
+    turns = Turns()
     while True:
-        history.add(await run_in_turns(take(state), turn))
+        history.add(await turns.run(take(state)))
         await asyncio.sleep(INTERVAL_SECONDS)
 
 

@@ -26,7 +26,7 @@ from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import pods
 from gpushare.objects.model import OwnerReference
-from gpushare.process.time_slices import run_in_turns
+from gpushare.process.time_slices import Turns
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class PluginUsage:
         self._kube, self._namespace, self._clock = kube, namespace, clock
         self._may_contact = may_contact
         self._readings: dict[str, asyncio.Task[_Reading]] = {}
-        self._turns, self._parsing = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
+        self._turns, self._parsing = asyncio.Semaphore(AT_ONCE), Turns()
 
     async def of(self, nodes: Sequence[str], known: Collection[str]) -> UsageAnswer:
         """Return the use on these nodes, of which it reads only ``known`` ones.
@@ -184,7 +184,7 @@ class PluginUsage:
                 return NodeUsage(why=SILENT)
         if page is None:
             return NodeUsage(why=UNREADABLE)
-        return await run_in_turns(read_usage(page), self._parsing)
+        return await self._parsing.run(read_usage(page))
 
     async def _plugin(self, node: str) -> _Plugin | None:
         collection = pods(

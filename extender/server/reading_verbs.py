@@ -1,6 +1,5 @@
 """The verbs that only read: inspect, explain, gangs and what-if."""
 
-import asyncio
 from collections.abc import Generator
 from typing import Final, TypeVar
 
@@ -15,7 +14,7 @@ from gpushare.answers import explain, gang_what_if, inspect, what_if
 from gpushare.answers.gangs import list_gangs
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.objects.model import Pod
-from gpushare.process.time_slices import run_in_turns
+from gpushare.process.time_slices import Turns
 
 MOST_NODES: Final = 1000
 _SHOWN: Final = 63
@@ -26,7 +25,7 @@ T = TypeVar("T")
 class Reading:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
 
     def add_to(self, app: web.Application) -> None:
         add, prefix = app.router.add_get, EXTENDER_PREFIX
@@ -39,7 +38,7 @@ class Reading:
         app.router.add_post(f"{prefix}/what-if/gang", self._gang_what_if, name="gang_what_if")
 
     async def _found(self, steps: Generator[None, None, T]) -> T:
-        return await run_in_turns(steps, self._turn)
+        return await self._turns.run(steps)
 
     async def _inspect(self, _: web.Request) -> web.Response:
         state = self._state

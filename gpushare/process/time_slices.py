@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 SLICE_SECONDS: Final = 0.002
-SHORT_SECONDS: Final = 0.0005
-RESTS: Final = 4.0
 
 T = TypeVar("T")
 
@@ -32,34 +30,15 @@ def run_all(steps: Generator[None, None, T]) -> T:
             return found
 
 
-async def run_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T:
-    """Run all steps and return their result.
-
-    Of the callers that share ``turn``, one runs a slice at a time, and after it all other tasks
-    have as much time.
-    """
-    while True:
-        async with turn:
-            began = time.perf_counter()
-            took = 0.0
-            while took < SLICE_SECONDS:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    found: T = end.value
-                    return found
-                took = time.perf_counter() - began
-            await asyncio.sleep(took)
-
-
 class Turns:
-    """Runs short and long computations that nobody waits for, beside calls that are waited for.
+    """Runs short and long computations, a slice of one at a time, beside calls that are waited for.
 
-    After each SHORT_SECONDS in all, of one computation or of many, other tasks have RESTS times as
-    long; while one is in a hurry, they have as long.
+    After each ``seconds`` in all, of one computation or of many, other tasks have ``rests`` times
+    as long; while one is in a hurry, they have as long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = SLICE_SECONDS, rests: float = 1.0) -> None:
+        self._seconds, self._rests = seconds, rests
         self._lock = asyncio.Lock()
         self._used = 0.0  # seconds since others could run
         self._hurried = 0
@@ -77,11 +56,11 @@ class Turns:
         """Run all steps and return their result; nothing else runs after the last step."""
         while True:
             async with self._lock:
-                if self._used >= SHORT_SECONDS:
+                if self._used >= self._seconds:
                     used, self._used = self._used, 0.0
-                    await asyncio.sleep(used if self._hurried else used * RESTS)
+                    await asyncio.sleep(used if self._hurried else used * self._rests)
                 began, before = time.perf_counter(), self._used
-                while self._used < SHORT_SECONDS:
+                while self._used < self._seconds:
                     try:
                         next(steps)
                     except StopIteration as end:

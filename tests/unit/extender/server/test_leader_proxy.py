@@ -163,7 +163,7 @@ async def test_a_list_that_takes_long_does_not_keep_kube_schedulers_calls_from_t
     async def hold(*_):
         await never.wait()
 
-    monkeypatch.setattr(reading_verbs, "run_in_turns", hold)
+    monkeypatch.setattr(reading_verbs.Turns, "run", hold)
     assert (await follower.reader.get(f"{PREFIX}/gangs")).status == 503
     monkeypatch.undo()
     assert (await follower.post("filter", FILTER))[0] == 200

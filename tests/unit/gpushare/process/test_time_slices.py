@@ -25,11 +25,10 @@ async def test_the_result_of_the_steps_is_returned():
         yield
         return 7
 
-    assert await time_slices.run_in_turns(steps(), asyncio.Lock()) == 7
+    assert await time_slices.Turns().run(steps()) == 7
 
 
-async def test_callers_that_share_a_turn_run_one_slice_at_a_time(monkeypatch):
-    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 1e-9)
+async def test_callers_that_share_a_turn_run_one_slice_at_a_time():
     taken = []
 
     def steps(number):
@@ -37,21 +36,20 @@ async def test_callers_that_share_a_turn_run_one_slice_at_a_time(monkeypatch):
             taken.append(number)
             yield
 
-    lock = asyncio.Lock()
+    turns = time_slices.Turns(1e-9)
     most = 0
     async with asyncio.TaskGroup() as tasks:
-        readers = [tasks.create_task(time_slices.run_in_turns(steps(n), lock)) for n in range(16)]
+        readers = [tasks.create_task(turns.run(steps(n))) for n in range(16)]
         while not all(each.done() for each in readers):
             before = len(taken)
             await asyncio.sleep(0)
             most = max(most, len(taken) - before)
     assert most == 1
-    assert set(taken[:16]) == set(range(16))
+    assert set(taken[:17]) == set(range(16))  # the first one comes again before others wait
 
 
-async def test_others_run_after_many_short_computations_as_after_a_long_one(monkeypatch):
-    monkeypatch.setattr(time_slices, "SHORT_SECONDS", 0.001)
-    turns, others = time_slices.Turns(), 0
+async def test_others_run_after_many_short_computations_as_after_a_long_one():
+    turns, others = time_slices.Turns(0.001, 4.0), 0
 
     def step():
         end = time.perf_counter() + 0.0002
@@ -73,8 +71,7 @@ async def test_others_run_after_many_short_computations_as_after_a_long_one(monk
     assert others >= 5
 
 
-async def test_nothing_else_runs_after_the_last_step_of_a_turn(monkeypatch):
-    monkeypatch.setattr(time_slices, "SHORT_SECONDS", 1e-9)
+async def test_nothing_else_runs_after_the_last_step_of_a_turn():
     world = 0
 
     def steps():
@@ -88,7 +85,7 @@ async def test_nothing_else_runs_after_the_last_step_of_a_turn(monkeypatch):
             world += 1
             await asyncio.sleep(0)
 
-    turns, task = time_slices.Turns(), asyncio.create_task(other())
+    turns, task = time_slices.Turns(1e-9), asyncio.create_task(other())
     assert await turns.run(steps()) == world
     assert world > 1
     task.cancel()
