@@ -29,6 +29,8 @@ POKE_AGAIN_SECONDS: Final = 10.0
 class Admission:
     """Gangs and gated pods, by priority; one without room does not hold back the next one.
 
+    Of equal priority gangs come first.
+
     A gang whose members have no gate is planned too. kube-scheduler may not notice that there is
     room for it now, so its members get an annotation that makes kube-scheduler try them again.
     """
@@ -64,10 +66,12 @@ class Admission:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
             return
         await self._release_all(tasks)
+        await self._gated.begin_round()
         until = time.perf_counter() + ROUND_SECONDS
         for group in self._stages.without_plan():
             if not self._gangs.is_due(group, self._gangs.record(group)):
                 continue
+            await self._gated.plan(above=group.priority)
             await asyncio.sleep(0)
             if await self._planning.plan(group):
                 await asyncio.sleep(0)

@@ -11,6 +11,10 @@ from gpushare.planning.shapes import Reader
 Place = tuple[int, str, str]  # the most urgent first, then the oldest; the last part is the uid
 
 
+def priority_of(place: Place) -> int:
+    return -place[0]
+
+
 class GatedQueue:
     """The pods that only our gate keeps from kube-scheduler, and that belong to no gang.
 

@@ -40,8 +40,8 @@ class Patched:
         self.cluster.add(found)
 
 
-def stage(sizes=None, labels=None):
-    cluster = GangCluster(sizes or {"a": (16, 16), "b": (16, 16)}, labels)
+def stage(sizes=None, labels=None, **more):
+    cluster = GangCluster(sizes or {"a": (16, 16), "b": (16, 16)}, labels, **more)
     api = Patched(cluster)
     state = cluster.cluster.state
     return (
