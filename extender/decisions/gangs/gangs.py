@@ -297,7 +297,7 @@ class Gangs:
             del self.records[record.owner]
 
     def _check(self, group: Group) -> None:
-        """Note how far a gang is; a gang with too few members lets go of its slots."""
+        """Note how far a gang is; one that is invalid or lacks members lets go of its slots."""
         record = self.records.get(str(group.key))
         if record is None:
             if not (group.bound and group.is_ours):
@@ -320,7 +320,8 @@ class Gangs:
                 self._ledger.renew(record.owner, inf)
         else:
             record.begun_at, record.is_broken = None, False
-            if record.plan and not self.has_members(group, record):
+            may_start = group.problem is None and self.has_members(group, record)
+            if record.plan and not may_start:
                 self.give_up(group)
 
     def _become_whole(self, record: GangRecord) -> None:

@@ -111,8 +111,8 @@ class Stage:
         self.cluster.time.now += 1
 
     def told(self) -> list[tuple[str, str]]:
-        """Return the pods and texts of the Events on Pending pods, after ten seconds."""
-        for _ in range(10):
+        """Return the pods and texts of the Events on Pending pods, after twenty seconds."""
+        for _ in range(20):
             self.cluster.time.now += 1
             run_to_end(self.cluster.cluster.report_pending())
         waiting = [each for each in self.cluster.events if each[1] == "GpushareWaiting"]
