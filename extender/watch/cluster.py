@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 AUDIT_SECONDS: Final = 0.1  # between two slices of a few milliseconds
 REPORT_SECONDS: Final = 1.0
 REPORTED_AT_ONCE: Final = 5  # pending pods that get an Event per REPORT_SECONDS
+EXAMINED_AT_ONCE: Final = 100  # pending pods: of a gang only one gets an Event
 MOST_COST: Final = 50  # of these, in sentences: the others get their Events later
 
 _POLICY: Final = Policy()
@@ -212,8 +213,9 @@ class ClusterWatch:
         """
         pods, now = self.pods, self.state.clock.monotonic()
         self._sentences.renew()
-        for _ in range(REPORTED_AT_ONCE):
-            if self._sentences.cost >= MOST_COST:
+        reported = 0
+        for _ in range(EXAMINED_AT_ONCE):
+            if reported == REPORTED_AT_ONCE or self._sentences.cost >= MOST_COST:
                 return
             record = next(pods.take_unreported(now, 1), None)
             if record is None:
@@ -221,9 +223,10 @@ class ClusterWatch:
             if record.pod is None:
                 pods.forget(record.uid)  # kube-scheduler asked while it was deleted
                 continue
+            yield
             if record.pod.node or not self.scheduling.gangs.speaks(record.pod):
                 continue  # the former: kube-scheduler asked about an older version
-            yield
+            reported += 1
             why = yield from self._sentences.of(record.pod, only=record.pod.metadata.namespace)
             pod = record.pod
             if pods.get(record.uid) is record and not pod.node:

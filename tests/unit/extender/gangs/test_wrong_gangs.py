@@ -79,6 +79,13 @@ async def test_ten_thousand_pods_of_one_gang_wait_and_delay_nobody(is_gated):
     assert reasons.TOO_MANY.text in told
 
 
+async def test_a_large_gang_delays_no_events_on_pods_of_others(is_gated):
+    stage = Stage(Source.LABELS, is_gated, FOUR_GPUS)
+    stage.cluster.add(*stage.gang("x", (12,) * 512), stage.single("large", 20))
+    assert await stage.settle() == {}
+    assert {name for name, _ in stage.told()} == {"x-0", "large"}
+
+
 async def test_gangs_of_one_name_in_two_namespaces_have_nothing_in_common(source, is_gated):
     stage = Stage(source, is_gated, FOUR_GPUS)
     for namespace, count in (("here", 2), ("there", 3)):
