@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from extender.binding.fenced_writer import Writer
 from extender.binding.timing import (

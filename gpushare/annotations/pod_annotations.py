@@ -1,10 +1,10 @@
 """Read and write gpushare's annotations on pods: requests, decisions and shares (pure)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gpushare.cards import placement_policy
 from gpushare.cards.model import Card, ContainerKind, ContainerRequest, Inventory, Request, Share
@@ -222,8 +222,8 @@ def keep_decision(before: Pod, after: Pod) -> Pod | None:
         return None
     annotations = {k: v for k, v in after.annotations.items() if k not in kept}
     annotations |= {key: value for key, value in kept.items() if value is not None}
-    metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
-    return msgspec.structs.replace(after, metadata=metadata)
+    metadata = replace(after.metadata, annotations=annotations)
+    return replace(after, metadata=metadata)
 
 
 def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | None:
@@ -245,8 +245,8 @@ def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | Non
         return None
     believed = {*PLACE_KEYS, ANNOTATION_RUNNING_ON}
     annotations = {k: v for k, v in after.annotations.items() if k not in believed}
-    metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
-    return msgspec.structs.replace(after, metadata=metadata)
+    metadata = replace(after.metadata, annotations=annotations)
+    return replace(after, metadata=metadata)
 
 
 def contradicts_decision(pod: Pod) -> bool:

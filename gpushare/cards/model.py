@@ -1,9 +1,15 @@
-"""Define cards, inventories, requests and shares: values that never change."""
+"""Define cards, inventories, requests and shares: values that never change.
 
-from dataclasses import dataclass, field
+Python's garbage collector does not examine those of which there is one for each pod.
+"""
+
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from gpushare.cards.placement_policy import DEFAULT_POLICY, PlacementPolicy
 
@@ -73,8 +79,7 @@ class ContainerKind(StrEnum):
     SIDECAR = "sidecar"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRequest:
+class ContainerRequest(msgspec.Struct, gc=False, frozen=True):
     """The ``units`` that one container requests over all its cards; 0 if it requests none.
 
     ``sets_cards``: it sets NVIDIA_VISIBLE_DEVICES itself, which early binding cannot override.
@@ -88,8 +93,7 @@ class ContainerRequest:
     hides_cards: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, gc=False, frozen=True):
     """A pod's request: all containers use the same ``card_count`` cards, in equal parts.
 
     ``policy`` is the default if only the amounts are read.
@@ -105,18 +109,18 @@ class Request:
     card_count: int = 1
     policy: PlacementPolicy = DEFAULT_POLICY
     runtime_class: str = ""
-    units: int = field(init=False)
-    units_per_card: int = field(init=False)
-    sets_cards: bool = field(init=False)
-    exposes_cards: bool = field(init=False)
+    units: int = 0  # computed, as are all that follow
+    units_per_card: int = 0
+    sets_cards: bool = False
+    exposes_cards: bool = False
 
     def __post_init__(self) -> None:
         units = _effective_units(self.containers)
-        object.__setattr__(self, "units", units)
-        object.__setattr__(self, "units_per_card", units // self.card_count)
-        object.__setattr__(self, "sets_cards", any(c.sets_cards for c in self.containers))
+        force_setattr(self, "units", units)
+        force_setattr(self, "units_per_card", units // self.card_count)
+        force_setattr(self, "sets_cards", any(c.sets_cards for c in self.containers))
         exposed = any(not (c.units or c.hides_cards) for c in self.containers)
-        object.__setattr__(self, "exposes_cards", exposed)
+        force_setattr(self, "exposes_cards", exposed)
 
 
 def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
@@ -135,8 +139,7 @@ def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
     return max(at_start, apps + sidecars)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, gc=False, frozen=True):
     """The share of a bound pod: ``units`` of each card in ``cards`` (UUIDs).
 
     A share without cards is *unplaced*: the pod is on ``node``, but its cards are unknown, so its

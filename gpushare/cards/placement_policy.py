@@ -1,9 +1,11 @@
 """Read a pod's placement policy from its user's annotations (pure)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from gpushare.contract import (
     ANNOTATION_CARD_MODELS,
@@ -32,8 +34,7 @@ class CardPolicy(StrEnum):
     SPREAD = "spread"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementPolicy:
+class PlacementPolicy(msgspec.Struct, gc=False, frozen=True):
     """The nodes and cards that a pod prefers, and the cards that it allows.
 
     A policy of None means that of the configuration. Empty ``models`` and ``only`` allow all cards.
@@ -46,10 +47,10 @@ class PlacementPolicy:
     models: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
-    names_cards: bool = field(init=False, compare=False)  # read for every node
+    names_cards: bool = False  # computed, read for every node
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names_cards", bool(self.models or self.only or self.never))
+        force_setattr(self, "names_cards", bool(self.models or self.only or self.never))
 
 
 DEFAULT_POLICY: Final = PlacementPolicy()

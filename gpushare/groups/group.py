@@ -3,7 +3,9 @@
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
+
+import msgspec
 
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import GATE_ADMISSION
@@ -18,7 +20,7 @@ H = TypeVar("H")
 _UNSTATED: Final = {Source.LABELS: reasons.NO_MINIMUM, Source.KUEUE: reasons.NO_COUNT}
 
 
-class _Statement(NamedTuple):
+class _Statement(msgspec.Struct, gc=False, frozen=True):
     """What one member says; ``rank`` is None if it does not count."""
 
     rank: Rank | None

@@ -68,7 +68,7 @@ class Groups:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(key, self._pod_groups.get(key), self._unreadable)
-        self._key_of[pod.uid] = key
+        self._key_of[pod.uid] = group.key  # one object for all members
         if group.put(pod):
             self._changed(group)
 

@@ -2,12 +2,16 @@
 
 Free units are always computed from shares, reserves and slots, never incremented or decremented, so
 that reordered or repeated events cannot make them drift.
+
+There are tens of thousands of accounts, so Python's garbage collector does not examine them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from gpushare.cards.model import Card, Inventory, Share
 from gpushare.ledger.holds import Hold, Holder, Slot, SlotKey
@@ -16,8 +20,7 @@ _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _Slots = dict[SlotKey, tuple[Holder, Slot]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(msgspec.Struct, gc=False, frozen=True):
     """``units`` of each card, reserved for a decision whose write may or may not succeed.
 
     ``attempt`` counts the writes of this decision. Each write makes a different reserve, so that
@@ -34,8 +37,7 @@ class Reserve:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CardAccount:
+class CardAccount(msgspec.Struct, gc=False, frozen=True):
     """Units of one card. ``free`` is at least 0; ``overcommitted`` is what exceeds the card.
 
     ``reserved`` are units of reserves and holds, ``claimed`` those of claims that count against the
@@ -47,10 +49,10 @@ class CardAccount:
     unplaced: int
     reserved: int
     claimed: int = 0
-    free: int = field(init=False)
+    free: int = 0  # computed
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "free", max(0, self.card.units - self.committed))
+        force_setattr(self, "free", max(0, self.card.units - self.committed))
 
     @property
     def committed(self) -> int:
@@ -61,8 +63,7 @@ class CardAccount:
         return max(0, self.used + self.reserved - self.card.units)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAccount:
+class NodeAccount(msgspec.Struct, gc=False, frozen=True):
     """A node's cards in index order.
 
     ``open`` are the cards that take new pods, ``largest_free`` their free units, and ``largest``
@@ -88,8 +89,7 @@ def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
     )
 
 
-@dataclass(slots=True)
-class NodeEntry:
+class NodeEntry(msgspec.Struct, gc=False, eq=False):
     """All that the ledger knows of one node.
 
     ``held`` are the slots of holds here, ``claimed`` those of claims. ``cached`` is the account in
@@ -97,10 +97,10 @@ class NodeEntry:
     """
 
     inventory: Inventory | None = None
-    shares: dict[str, Share] = field(default_factory=dict)
-    reserves: dict[str, Reserve] = field(default_factory=dict)
-    held: _Slots = field(default_factory=dict)
-    claimed: _Slots = field(default_factory=dict)
+    shares: dict[str, Share] = {}
+    reserves: dict[str, Reserve] = {}
+    held: _Slots = {}
+    claimed: _Slots = {}
     cached: NodeAccount | None = None
 
     @property
@@ -161,10 +161,11 @@ class NodeEntry:
         claimed: dict[str, int] = {}
         unplaced = 0
         for share in self.shares.values():
-            if share.is_unplaced:
-                unplaced += share.units
-            for uuid in share.cards:
-                used[uuid] = used.get(uuid, 0) + share.units
+            units, uuids = share.units, share.cards
+            if not uuids:
+                unplaced += units
+            for uuid in uuids:
+                used[uuid] = used.get(uuid, 0) + units
         here = {card.uuid for card in inventory.cards}
         for reserve in self.reserves.values():
             if reserve.pod_uid == besides:

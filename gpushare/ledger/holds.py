@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from gpushare.objects.pod_requests import Requests
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, gc=False, frozen=True):
     """Resources for one pod: ``units`` of each of ``cards``, and ``requests`` of their node.
 
     ``cards`` are UUIDs; a pod without GPU memory has none. ``requests`` has all that
@@ -59,8 +60,7 @@ SlotKey = str | tuple[str, Slot, int]
 HOLD_PRIORITY: Final = 2**31  # above every pod's: a hold counts against all
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, gc=False, frozen=True):
     """Whose a slot is; all slots of a hold or claim share one holder."""
 
     kind: type[Kept]

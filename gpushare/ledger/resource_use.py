@@ -4,9 +4,11 @@ Pods without GPU memory count too: kube-scheduler gives a node's CPU to any pod.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from gpushare.ledger.changes import Changes
 from gpushare.objects.pod_requests import Requests
@@ -14,12 +16,11 @@ from gpushare.objects.pod_requests import Requests
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct, gc=False, eq=False):
     """``unknown`` is the number of pods whose requests cannot be read."""
 
-    pods: dict[str, Requests | None] = field(default_factory=dict)
-    sums: dict[str, int] = field(default_factory=dict)
+    pods: dict[str, Requests | None] = {}
+    sums: dict[str, int] = {}
     unknown: int = 0
 
 

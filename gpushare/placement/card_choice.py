@@ -2,9 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from gpushare.cards.model import Card, Inventory, Request
 from gpushare.cards.placement_policy import CardPolicy, PlacementPolicy
@@ -30,7 +32,7 @@ from gpushare.placement.reasons import (
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-class FreeCard(NamedTuple):
+class FreeCard(msgspec.Struct, gc=False, frozen=True, order=True):
     """A card that takes new pods, with its free units. The order is that of binpack."""
 
     free: int
@@ -55,8 +57,8 @@ class FreeCards:
         places = [FreeCard(each.free, each.card.index, each.card) for each in account.open]
         if expected:
             places = [
-                FreeCard(max(0, free - expected.get(card.uuid, 0)), number, card)
-                for free, number, card in places
+                replace(each, free=max(0, each.free - expected.get(each.card.uuid, 0)))
+                for each in places
             ]
         places.sort()
         self.places = places

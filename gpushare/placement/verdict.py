@@ -4,7 +4,8 @@ The extender's decisions, explain and the simulator use it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.cards.model import Inventory, Request
@@ -21,8 +22,7 @@ from gpushare.placement.reasons import LEAVING, NO_CARDS, UNREADABLE, UNREADABLE
 Verdict = Rank | Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, gc=False, frozen=True):
     """The properties of a node that are the same for all requests.
 
     ``closed`` is why it takes no pods; else ``cards`` is set, without the units that are expected

@@ -5,8 +5,10 @@ ledger, whether their units are on the cards that the pod needs.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from gpushare.cards.model import Card, Request, Share
 from gpushare.ledger.accounts import CardAccount

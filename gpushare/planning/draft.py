@@ -1,8 +1,9 @@
 """The nodes as they would be with the slots that were planned so far (pure)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
+
+from msgspec.structs import replace
 
 from gpushare.ledger.accounts import NodeAccount, summed
 from gpushare.ledger.holds import Hold, Slot

@@ -1,9 +1,9 @@
 """What the ledger has otherwise than a fresh count is told once, with both sides, and kept."""
 
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from extender.watch.audit import EVERY_SECONDS, Audit
 from gpushare.cards.model import Share
