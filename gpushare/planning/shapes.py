@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.cards.model import Request
 from gpushare.errors import RequestError
-from gpushare.objects.model import Pod
+from gpushare.objects.model import Container, Pod
 from gpushare.objects.pod_requests import Requests, requests_of
 from gpushare.objects.scheduling import NodeSelector
 from gpushare.placement.node_constraints import FIELD_NAME
@@ -58,64 +58,63 @@ class EqualMembers:
     pods: list[Pod] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
+class _Parts:
+    """What all pods say that have the same parts as ``pod``, which keeps these alive.
+
+    ``shapes`` are those of such pods, by what they request of cards.
+    """
+
+    pod: Pod
+    asks_for_share: bool
+    requests: Requests
+    rules: Hashable
+    shapes: dict[Hashable, Shape] = field(default_factory=dict)
+
+
 class Reader:
     """Finds the shape of each pod. Equal parts of pods are often one object, and are read once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._shapes: dict[Hashable, Shape] = {}
+        self._parts: dict[Hashable, _Parts] = {}
         self._requests: dict[Hashable, Requests] = {}
-        self._rules: dict[Hashable, Hashable] = {}
-        self._read: list[Pod] = []  # keeps the parts alive whose ids are keys
 
     def shape_of(self, pod: Pod) -> Shape:
         """Return the pod's shape; raise RequestError if no node can ever satisfy it."""
-        request = self._world.request_of(pod) if asks_for_share(pod) else None
-        self._read.append(pod)
-        requests, rules = self._requests_of(pod), self._rules_of(pod)
-        key: Hashable = (requests, rules, pod.keeps_apart)
-        if request is not None:
-            key = (
-                requests,
-                rules,
-                pod.keeps_apart,
-                request.units_per_card,
-                request.card_count,
-                request.sets_cards,
-                request.exposes_cards,
-                request.runtime_class,
-                request.policy,
-            )
-        found = self._shapes.get(key)
+        parts = self._parts_of(pod)
+        request = self._world.request_of(pod) if parts.asks_for_share else None
+        of_cards = request and (
+            request.units_per_card,
+            request.card_count,
+            request.sets_cards,
+            request.exposes_cards,
+            request.runtime_class,
+            request.policy,
+        )
+        found = parts.shapes.get(of_cards)
         if found is None:
-            found = self._shapes[key] = _shape(key, pod, request, requests)
+            key = (parts.requests, parts.rules, of_cards)
+            found = self._shapes.get(key) or _shape(key, pod, request, parts.requests)
+            self._shapes[key] = parts.shapes[of_cards] = found
         return found
 
-    def _requests_of(self, pod: Pod) -> Requests:
+    def _parts_of(self, pod: Pod) -> _Parts:
         spec = pod.spec
-        key = (
+        amounts = (
             id(spec.overhead),
             id(spec.resources),
-            tuple([(id(each.resources), each.restart_policy) for each in spec.containers or ()]),
-            tuple(
-                [(id(each.resources), each.restart_policy) for each in spec.init_containers or ()]
-            ),
+            _key_of_containers(spec.containers),
+            _key_of_containers(spec.init_containers),
         )
-        found = self._requests.get(key)
+        key = (amounts, id(spec.node_selector), id(spec.affinity), id(spec.tolerations))
+        found = self._parts.get(key)
         if found is None:
-            found = self._requests[key] = tuple(sorted(requests_of(pod).items()))
-        return found
-
-    def _rules_of(self, pod: Pod) -> Hashable:
-        spec = pod.spec
-        key = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations))
-        found = self._rules.get(key)
-        if found is None:
-            found = self._rules[key] = (
-                frozenset((spec.node_selector or {}).items()),
-                _required(pod),
-                spec.tolerations,
-            )
+            requests = self._requests.get(amounts)
+            if requests is None:
+                requests = self._requests[amounts] = tuple(sorted(requests_of(pod).items()))
+            found = self._parts[key] = _Parts(pod, asks_for_share(pod), requests, _rules(pod))
         return found
 
 
@@ -159,6 +158,18 @@ def _shape(key: Hashable, pod: Pod, request: Request | None, requests: Requests)
         pod.keeps_apart,
     )
     return Shape(key, need, pod, request, amounts, named)
+
+
+def _key_of_containers(containers: Iterable[Container] | None) -> Hashable:
+    if not containers:
+        return ()
+    return tuple([(id(each.resources), each.restart_policy, each.ports) for each in containers])
+
+
+def _rules(pod: Pod) -> Hashable:
+    """Return what decides about nodes besides resources and cards."""
+    selector = tuple(sorted((pod.spec.node_selector or {}).items()))
+    return selector, _required(pod), pod.spec.tolerations, pod.keeps_apart
 
 
 def _required(pod: Pod) -> NodeSelector | None:
