@@ -45,13 +45,8 @@ class Checker:
         self._world, self._besides = world, besides
         self._shapes, self._cooling = shapes, cooling
 
-    def why_not(
-        self, name: str, slots: Sequence[Slot], *, is_eligible: bool = False
-    ) -> dict[str, Reason]:
-        """Return why slots on a node cannot be used, by pod uid.
-
-        ``is_eligible``: the caller knows that the node is eligible for all their shapes.
-        """
+    def why_not(self, name: str, slots: Sequence[Slot]) -> dict[str, Reason]:
+        """Return why slots on a node cannot be used, by pod uid."""
         account, resources = self._besides.left_now(name)
         left = _Left(account, resources)
         found: dict[str, Reason] = {}
@@ -64,7 +59,7 @@ class Checker:
             reason = None
             if shape.request is not None and name in self._cooling:
                 reason = COOLING
-            elif not is_eligible:
+            else:
                 if shape not in rules:
                     rules[shape] = eligibility.why_not(self._world, name, shape, account)
                 reason = rules[shape]

@@ -148,25 +148,23 @@ class _Trial:
         return NoPlan(self.reason, rooms, budget.gave_up)
 
     def is_current(self, plan: Plan) -> Generator[None, None, bool]:
-        """Return whether all slots can be used now: the nodes that changed are judged again."""
+        """Return whether all slots can be used now.
+
+        Only the nodes that have changed are judged: on the others, all that was read still holds.
+        """
         checker = Checker(self._world, self._besides, self._shapes, self._ask.cooling)
         here = by_node(plan.slots)
-        changed = changed_of(self._world, self._seen, here)
-        seen = seen_now(self._world)
-        judged = 0
-        for name, slots in here.items():
-            judged += len(slots)
-            if judged >= JUDGED_A_STEP:
-                judged = 0
-                yield
-            if checker.why_not(name, slots, is_eligible=name not in changed):
-                return False
+        seen = self._seen
         while changed := changed_of(self._world, seen, here):
             seen = seen_now(self._world)
-            if any(checker.why_not(name, here[name]) for name in changed):
-                return False
-            if len(changed) > JUDGED_A_STEP:
-                yield
+            judged = 0
+            for name in changed:
+                if judged >= JUDGED_A_STEP:
+                    judged = 0
+                    yield
+                judged += len(here[name])
+                if checker.why_not(name, here[name]):
+                    return False
         return True
 
     def _some(self, budget: Budget) -> Generator[None, None, Plan | None]:
