@@ -333,11 +333,16 @@ class PodRecords:
             if not left:
                 return
 
-    def report_again(self, uid: str) -> None:
-        """Write another Event soon on a pod about which kube-scheduler does not ask."""
+    def report_again(self, uid: str, *, at_once: bool) -> None:
+        """Write another Event on a pod, although kube-scheduler is told the same reason.
+
+        ``at_once``: the last Event only said that nothing was known yet.
+        """
         record = self._records.get(uid)
-        if record is not None and record.pod is not None and record.asked is None:
-            record.reported_at = -inf  # the last one only said that there was no plan yet
+        if record is not None and record.pod is not None:
+            record.reported = frozenset()
+            if at_once:
+                record.reported_at = -inf
             self._unreported[uid] = record
 
     def _expire_reports(self, now: float) -> None:

@@ -42,7 +42,7 @@ def wait_event(pods: Workloads, name: str, text: str) -> None:
         found = pods.events(name)
         return None if any(text in each for each in found) else str(found)[:2000]
 
-    wait_until(f"an Event of {name} with {text!r}", missing, seconds=60)
+    wait_until(f"an Event of {name} with {text!r}", missing, seconds=90)
 
 
 def wait_bound(pods: Workloads, *names: str) -> None:

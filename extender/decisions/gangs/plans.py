@@ -59,8 +59,10 @@ class GangPlans:
     def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
         """Note that there is no room for a gang as long as nothing changes since ``revision``."""
         record, now = self._gangs.record(group), self._state.clock.monotonic()
-        if group.gated and record.no_room is None and (speaker := self._gangs.speaker(group)):
-            self._state.pods.report_again(speaker)
+        before = record.no_room
+        is_new = before is None or (found is not None and found.reason != before.reason)
+        if is_new and (speaker := self._gangs.speaker(group)):
+            self._state.pods.report_again(speaker, at_once=before is None)
         record.tried, record.no_room, record.failed_at = revision, found, now
         if record.stranded_since is None and self._gangs.tied(group):
             record.stranded_since = now

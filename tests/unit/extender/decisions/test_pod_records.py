@@ -357,12 +357,15 @@ def test_a_forgotten_pod_leaves_nothing_in_any_table() -> None:
     assert changed == ["n"] * 8
 
 
-def test_the_result_of_a_first_plan_is_told_at_once_after_there_was_none(kept) -> None:
+@pytest.mark.parametrize(("at_once", "again"), [(True, 6), (False, 63)])
+def test_another_result_of_a_plan_is_told_a_minute_later_and_the_first_one_at_once(
+    kept, at_once, again
+) -> None:
     gates = (SchedulingGate(GATE_ADMISSION),)
     kept.update(changed(pod("a", 8), spec={"scheduling_gates": gates}))
     told = []
-    for second in range(1, 30):
+    for second in range(1, 90):
         if second == 6:
-            kept.report_again("uid-a")
+            kept.report_again("uid-a", at_once=at_once)
         told += [second for _ in kept.take_unreported(float(second), 5)]
-    assert told == [3, 6]
+    assert told == [3, again]

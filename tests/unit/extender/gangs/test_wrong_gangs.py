@@ -86,6 +86,19 @@ async def test_a_large_gang_delays_no_events_on_pods_of_others(is_gated):
     assert {name for name, _ in stage.told()} == {"x-0", "large"}
 
 
+async def test_another_reason_for_which_a_gang_waits_is_told_after_a_while(is_gated):
+    stage = Stage(Source.LABELS, is_gated, {"a": (16,)})
+    stage.cluster.add(*stage.gang("x", (12,) * 2, zone_key="zone"))
+    await stage.settle()
+    [(_, told)] = stage.told()
+    assert "has the label zone" in told
+    stage.cluster.put_node(changed(stage.cluster.nodes["a"], {"labels": {"zone": "z"}}))
+    await stage.settle()
+    stage.cluster.time.now += 60
+    [_, (_, told)] = stage.told()
+    assert "zone z has room for 1" in told
+
+
 async def test_gangs_of_one_name_in_two_namespaces_have_nothing_in_common(source, is_gated):
     stage = Stage(source, is_gated, FOUR_GPUS)
     for namespace, count in (("here", 2), ("there", 3)):
