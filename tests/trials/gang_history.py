@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpushare.contract import LABEL_GANG, LABEL_GANG_MINIMUM
+from gpushare.contract import ANNOTATION_GANG_ZONE, LABEL_GANG, LABEL_GANG_MINIMUM
 from localcluster.cluster import Cluster
 from tests.cluster.history import Change, History
 from tests.trials.cards_over_time import wrong_moments
@@ -19,10 +19,12 @@ class Gang:
     """Times are of ``time.monotonic``, when the watch showed it; infinite if it never did.
 
     ``bound`` has the uids of the members that are bound now; ``most`` is their largest number.
+    ``zones`` are those of all members ever bound, if the gang has to be in one zone.
     """
 
     minimum: int
     bound: set[str] = field(default_factory=set)
+    zones: set[str] = field(default_factory=set)
     most: int = 0
     begun_at: float = math.inf
     whole_at: float = math.inf
@@ -38,11 +40,16 @@ class Gang:
 
 
 class GangHistory(History):
-    """All gangs by name, and which pods were evicted; ``sizes`` are the units of each GPU."""
+    """All gangs by name, and which pods were evicted.
 
-    def __init__(self, cluster: Cluster, sizes: Mapping[str, int]) -> None:
+    ``sizes`` are the units of each GPU, ``zones`` the zones of the nodes that have one.
+    """
+
+    def __init__(
+        self, cluster: Cluster, sizes: Mapping[str, int], zones: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(cluster)
-        self._sizes = sizes
+        self._sizes, self._zones = sizes, zones or {}
         self._gangs: dict[str, Gang] = {}
         self._finished: set[str] = set()
         self._lost: list[str] = []
@@ -72,6 +79,7 @@ class GangHistory(History):
                 self._lost.append(f"{change.name} was deleted by somebody else")
         elif change.node:
             self._bound(gang, change.uid)
+            self._check_zone(gang, change)
         conditions = change.pod["status"].get("conditions", ())
         if any(each["type"] == _EVICTED for each in conditions):
             self._lost.append(f"{change.name} was evicted")
@@ -118,3 +126,11 @@ class GangHistory(History):
         gang.begun_at = min(gang.begun_at, now)
         if len(gang.bound) >= gang.minimum:
             gang.whole_at = min(gang.whole_at, now)
+
+    def _check_zone(self, gang: Gang, change: Change) -> None:
+        zone = self._zones.get(change.node, "")
+        is_in_one = ANNOTATION_GANG_ZONE in change.pod["metadata"].get("annotations", {})
+        if is_in_one and zone not in gang.zones:
+            gang.zones.add(zone)
+            if len(gang.zones) > 1:
+                self._lost.append(f"{change.name} is bound in a second zone: {sorted(gang.zones)}")

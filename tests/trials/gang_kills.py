@@ -12,13 +12,14 @@ from localcluster.errors import LocalClusterError
 from localcluster.seats import Program
 from localcluster.wait import wait_until
 from tests.cluster.gangs import UNITS
-from tests.trials.gang_stage import Described, GangStage
+from tests.trials.gang_stage import ZONE_CARDS, Described, GangStage
 
 KILL_SECONDS: Final = 0.5, 3.0  # of work between two kills
 BOTH: Final = 0.25  # of the kills end both programs
 PRESENT: Final = 16  # gangs at a time
 LAST: Final = 0.9  # of the gangs are whole when the kills end
 FEWEST, MOST = 4, 64  # members
+HALF: Final = 0.5
 ALL_SECONDS: Final = 120.0  # after the last kill, until all gangs have passed
 PARTIAL_SECONDS: Final = 10.0
 _LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
@@ -27,15 +28,25 @@ _LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube
 def random_gangs(count: int, rng: random.Random) -> list[Described]:
     """Return gangs of 4 to 64 members, smaller ones more often; every other one is gated.
 
-    Of every fifth, members use two GPUs; a quarter have a minimum below their size.
+    Of every fifth, members use two GPUs; a quarter have a minimum below their size. Half of those
+    for which a zone is large enough have to be in one.
     """
     found = []
     for number in range(count):
         size = round(FEWEST * (MOST / FEWEST) ** rng.random())
         minimum = size if rng.random() < 0.75 else -(-size * 3 // 4)
         units, cards = (4, 2) if rng.random() < 0.2 else (rng.choice((4, 8, UNITS)), 1)
-        is_gated = number % 2 == 1
-        found.append(Described(f"g{number:03}", size, minimum, units, cards, is_gated))
+        may_be_in_one = size * cards <= ZONE_CARDS * (UNITS // units)
+        made = Described(
+            f"g{number:03}",
+            size,
+            minimum,
+            units,
+            cards,
+            is_gated=number % 2 == 1,
+            in_one_zone=may_be_in_one and rng.random() < HALF,
+        )
+        found.append(made)
     return found
 
 
@@ -76,9 +87,11 @@ class RandomKills:
             self._ended.set()
             passing.join(60)
         members = sum(each.size for each in self.gangs)
+        zoned = sum(each.in_one_zone for each in self.gangs)
         kills = ", ".join(f"{number} x {name}" for name, number in self.killed.items())
         return (
-            f"{len(self.gangs)} gangs of {members} pods; {passed} whole in {killing:.0f} s with "
+            f"{len(self.gangs)} gangs of {members} pods, {zoned} of them in one zone each; "
+            f"{passed} whole in {killing:.0f} s with "
             f"{self.killed.total()} kills ({kills}); {len(self._caught)} partial at a kill, "
             f"{len(begun)} at the last one, none {slowest - last_kill:.1f} s after it, which is "
             f"{max(0.0, slowest - decides):.1f} s after others led; the longest time of a gang as "

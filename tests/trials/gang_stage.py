@@ -18,7 +18,7 @@ from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare
 from localcluster.seats import Seats
 from localcluster.wait import wait_until
 from tests.cluster.bringup import fresh
-from tests.cluster.gangs import STAGE, UNITS, member
+from tests.cluster.gangs import STAGE, UNITS, ZONE, member
 from tests.cluster.gated import let_extender_release
 from tests.fakes.apiserver_proxy import Proxy
 from tests.trials.gang_history import GangHistory
@@ -28,6 +28,8 @@ from tests.trials.stage import paper_gpu_node, steered_kubeconfig
 NAME: Final = "gpushare-gangs"
 NODES: Final = 50
 CARDS: Final = 2  # of each node
+ZONES: Final = 2  # of equal size
+ZONE_CARDS: Final = NODES * CARDS // ZONES
 PODS: Final = "/api/v1/namespaces/default/pods"
 PART: Final = "gangs/nodes"
 PART_NODES: Final = 4  # in each part, numbered from 0
@@ -49,6 +51,7 @@ class Described:
     cards: int = 1
     is_gated: bool = False
     part: str = ""
+    in_one_zone: bool = False
 
     def pod(self, number: int, owner: dict[str, Any]) -> dict[str, Any]:
         spec: dict[str, Any] = {"metadata": {"labels": {}, "ownerReferences": [owner]}}
@@ -58,7 +61,14 @@ class Described:
             spec["schedulingGates"] = [{"name": GATE_ADMISSION}]
         if self.part:
             spec["nodeSelector"] = {PART: self.part}
-        return member(self.name, number, self.minimum, self.units * self.cards, **spec)
+        return member(
+            self.name,
+            number,
+            self.minimum,
+            self.units * self.cards,
+            in_one_zone=self.in_one_zone,
+            **spec,
+        )
 
 
 @dataclass
@@ -174,8 +184,14 @@ class GangStage:
 def gang_stage(say: Say) -> Iterator[GangStage]:
     """Bring up the cluster and two seats with an extender and a kube-scheduler each."""
     names = [f"g{number:02}" for number in range(NODES)]
+    zones = {name: f"zone-{number % ZONES}" for number, name in enumerate(names)}
     nodes = [
-        paper_gpu_node(name, CARDS, UNITS, labels={STAGE: "true", PART: str(number // PART_NODES)})
+        paper_gpu_node(
+            name,
+            CARDS,
+            UNITS,
+            labels={STAGE: "true", PART: str(number // PART_NODES), ZONE: zones[name]},
+        )
         for number, name in enumerate(names)
     ]
     sizes = {f"GPU-{name}-{index}": UNITS for name in names for index in range(CARDS)}
@@ -186,7 +202,7 @@ def gang_stage(say: Say) -> Iterator[GangStage]:
         for seat in seats.names:
             seats.start_extender(seat)
             seats.start_scheduler(seat)
-        with GangHistory(cluster, sizes) as history:
+        with GangHistory(cluster, sizes, zones) as history:
             made = GangStage(seats, history, say, _owner(cluster))
             made.leader()
             yield made
