@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,18 +16,23 @@ from gpushare.kube.client import Kube
 from localcluster.cluster import Cluster
 from localcluster.gpushare import NAMESPACE, Gpushare
 from tests.cluster.kubernetes import chosen
+from tests.cluster.pod_groups import (
+    DEFINITION,
+    KIND,
+    NATIVE_KIND,
+    OBJECTS,
+    VERSION,
+    create,
+    create_native,
+    serve,
+)
 from tests.gangs import member
 from tests.trials.hostile_objects import nested_fields
 from tests.waiting import eventually, running
 
 pytestmark = pytest.mark.cluster
 
-DEFINITION = Path(__file__).with_name("coscheduling.yaml")
-KIND = "podgroups.scheduling.x-k8s.io"
 ROLE = "gpushare-extender"
-VERSION = "scheduling.x-k8s.io/v1alpha1"
-OBJECTS = f"/apis/{VERSION}/namespaces/default/podgroups"
-NATIVE = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 DEPTH = 3000  # more than the decoder goes down
 
 
@@ -47,11 +51,6 @@ def coscheduling(gpushare: Gpushare) -> Iterator[Cluster]:
     cluster.kubectl("delete", "--ignore-not-found", "-f", str(DEFINITION))
 
 
-def serve(cluster: Cluster) -> None:
-    cluster.kubectl("apply", "-f", str(DEFINITION))
-    cluster.kubectl("wait", "--for=condition=Established", "-f", str(DEFINITION))
-
-
 @asynccontextmanager
 async def watched(gpushare: Gpushare, source: Source) -> AsyncIterator[Groups]:
     """Watch with the extender's own rights; the index has a gang of the group ``g``."""
@@ -68,13 +67,6 @@ async def watched(gpushare: Gpushare, source: Source) -> AsyncIterator[Groups]:
 async def until(groups: Groups, problem: object, minimum: int = 1) -> None:
     (group,) = groups
     await eventually(lambda: (group.problem, group.minimum) == (problem, minimum))
-
-
-def create(cluster: Cluster, name: str, spec: object, path: str = OBJECTS, **meta: object) -> None:
-    version = "/".join(path.split("/")[2:4])
-    body = {"apiVersion": version, "kind": "PodGroup", "spec": spec}
-    with cluster.api() as api:
-        api.request("POST", path, {**body, "metadata": {"name": name, **meta}})
 
 
 def create_deep(cluster: Cluster, name: str) -> None:
@@ -152,8 +144,7 @@ async def test_native_pod_groups_are_read_where_they_are_switched_on(gpushare: G
             await until(groups, reasons.NOT_SERVED)
             return
         await until(groups, reasons.NO_POD_GROUP)
-        spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
-        create(gpushare.cluster, "g", spec, NATIVE)
+        create_native(gpushare.cluster, "g", 4)
         await until(groups, None, 4)
-        gpushare.cluster.kubectl("delete", "podgroups.scheduling.k8s.io", "g")
+        gpushare.cluster.kubectl("delete", NATIVE_KIND, "g")
         await until(groups, reasons.NO_POD_GROUP)
