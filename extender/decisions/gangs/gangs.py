@@ -110,7 +110,12 @@ class Gangs:
         return group.complete_seconds or self.policy.complete_seconds
 
     def lacking(self, group: Group, record: GangRecord) -> int:
-        """Return how many members up to the minimum have neither a node nor a slot."""
+        """Return how many members up to the minimum have neither a node nor a slot.
+
+        Once a gang was whole, that is none: its members are placed one by one.
+        """
+        if record.is_whole:
+            return 0
         placed = group.bound + record.ended + self._ledger.slot_count(record.owner)
         return max(0, group.minimum - placed)
 

@@ -112,9 +112,9 @@ class GangStages:
 
     def _lacks_plan(self, group: Group) -> bool:
         record = self._gangs.record(group)
-        if record.is_broken or not self._gangs.has_members(group, record):
-            return False
         if record.is_whole:
             waiting = self._gangs.progress(group).waiting if group.gated else ()
             return any(pod.has_our_gate for pod in waiting)
+        if record.is_broken or not self._gangs.has_members(group, record):
+            return False
         return not record.plan or self._gangs.lacking(group, record) > 0

@@ -142,6 +142,18 @@ async def test_without_the_right_to_patch_pods_nothing_is_kept_before_kube_sched
     assert len(await cluster.schedule("g-0", "g-1")) == 2
 
 
+async def test_a_successor_in_a_gang_that_was_whole_is_released_alone():
+    cluster, api, admission = stage()
+    cluster.add(*gated("g", 3, 3, units=4))
+    await check(admission)
+    assert len(await cluster.schedule("g-0", "g-1", "g-2")) == 3
+    cluster.delete("g-0", "g-1")  # one has succeeded, the other has failed
+    cluster.add(*gated("g", 4, 3, units=4)[3:])
+    await check(admission)
+    assert "g-3" in api.patches
+    assert len(await cluster.schedule("g-3")) == 1
+
+
 async def test_a_gated_pod_that_needs_no_gpu_and_has_no_gang_is_released_at_once():
     cluster, api, admission = stage()
     cluster.add(
