@@ -24,7 +24,8 @@ class GangRecord:
     ``tried`` is what the last plan that failed was based on, ``failed_at`` when that was, and
     ``no_room`` its result.
     ``stranded_since`` is when members that were released into a zone first had no room in it.
-    ``lacks_since`` is when there were first too few members for one that was rejected or is bound.
+    ``lacks_since`` is when there were first too few members for one that was rejected, or is gated
+    or bound.
     ``offered`` has the members that kube-scheduler would have bound to their slot's node; ``avoid``
     has nodes by member on which it would not.
     """

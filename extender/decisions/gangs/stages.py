@@ -97,7 +97,7 @@ class GangStages:
         ]
 
     def lacking_members(self) -> Iterator[tuple[Group, GangRecord]]:
-        """Yield the gangs that have too few members, if one was rejected for it or is bound."""
+        """Yield the gangs that have too few members, if one was rejected for it, gated or bound."""
         for record in list(self._gangs.records.values()):
             is_of_interest = record.lacks_since is not None or record.begun_at is not None
             group = self._groups.named(record.owner) if is_of_interest else None
@@ -115,6 +115,10 @@ class GangStages:
         if record.is_whole:
             waiting = self._gangs.progress(group).waiting if group.gated else ()
             return any(pod.has_our_gate for pod in waiting)
-        if record.is_broken or not self._gangs.has_members(group, record):
+        if record.is_broken:
+            return False
+        if not self._gangs.has_members(group, record):
+            if group.gated and record.lacks_since is None:  # kube-scheduler asks about none of them
+                record.lacks_since = self._state.clock.monotonic()
             return False
         return not record.plan or self._gangs.lacking(group, record) > 0

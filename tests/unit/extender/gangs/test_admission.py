@@ -12,6 +12,7 @@ from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
+from tests.unit.extender.gangs.test_duties import ListedKube, owned
 from tests.unit.extender.scripted import changed
 
 GATED = (GATE_ADMISSION,)
@@ -152,6 +153,19 @@ async def test_a_successor_in_a_gang_that_was_whole_is_released_alone():
     await check(admission)
     assert "g-3" in api.patches
     assert len(await cluster.schedule("g-3")) == 1
+
+
+async def test_a_successor_is_released_by_a_new_leader_though_the_others_have_succeeded():
+    kube = ListedKube()
+    cluster, api, admission = stage(kube=kube)
+    kube.ended = [owned(member(f"g-{n}", "g", 3, phase="Succeeded")) for n in range(2)]
+    cluster.add(owned(member("again", "g", 3, gates=GATED)))
+    await check(admission)
+    assert api.patches == {}
+    cluster.time.now += 1
+    await cluster.duties.check()
+    await check(admission)
+    assert list(api.patches) == ["again"]
 
 
 async def test_a_gated_pod_that_needs_no_gpu_and_has_no_gang_is_released_at_once():
