@@ -97,7 +97,8 @@ class EndedMembers:
             nonlocal found
             for raw in items:
                 pod = read_pod(raw)
-                found += pod.controller_uid in owners and key_of(pod) == group.key
+                is_new = pod.uid not in group.members  # else the watch is behind, and it counts
+                found += is_new and pod.controller_uid in owners and key_of(pod) == group.key
                 yield
 
         try:

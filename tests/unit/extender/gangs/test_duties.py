@@ -315,6 +315,20 @@ async def test_a_member_that_replaces_a_failed_one_is_placed_though_the_others_h
     assert len(await cluster.schedule("again")) == 1
 
 
+async def test_a_member_that_has_succeeded_counts_once_though_the_watch_is_behind(cluster):
+    await begun(cluster)
+    await cluster.schedule("g-1", "g-2")
+    cluster.delete("g-3")
+    cluster.listed.ended = [owned(member("g-0", "g", 4, units=12, phase="Succeeded"))]
+    await cluster.duties.check()
+    cluster.time.now += 1
+    await cluster.duties.check()
+    cluster.delete("g-0")
+    cluster.time.now += 1000
+    await cluster.duties.check()
+    assert sorted(name for name, _ in cluster.kube.evicted) == ["g-1", "g-2"]
+
+
 async def test_members_of_an_earlier_run_do_not_count(cluster):
     earlier = (OwnerReference(controller=True, kind="Job", name="train", uid="uid-earlier"),)
     cluster.listed.ended = [
