@@ -28,7 +28,8 @@ SIZES, MEMBERS = 8, 64
 UNITS: Final = 80
 SUPPLY: Final = 0.5, 2.0  # of all units that the members need
 CARDS, CPU, SETS, FEW = "64 members", "64 and CPU", "64, some with 2 cards", "8 members"
-MOST_GIVEN_UP: Final = {CARDS: 0.005, CPU: 0.05, SETS: 0.05, FEW: 0.0}  # fractions by kind
+# Fractions by kind. Of 27,500 gangs of the first kind 0.48 % were given up, of 2,500 up to 0.84 %.
+MOST_GIVEN_UP: Final = {CARDS: 0.01, CPU: 0.05, SETS: 0.05, FEW: 0.0}
 ORDERS: Final = 30  # in which a refused gang is tried
 SAY_SECONDS = 30.0
 
