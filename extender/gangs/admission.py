@@ -130,6 +130,8 @@ class Admission:
             self._releasing.discard(pod.uid)
         is_done = outcome in {Outcome.RELEASED, Outcome.GONE}
         self._retries.tried(pod.uid, landed=is_done)
+        if outcome is Outcome.REFUSED:
+            self._right.doubt()
         if outcome in {Outcome.CONFLICT, Outcome.REFUSED}:
             # Its nodes are restricted by now, or we may not do this: the next plan shows.
             self._state.ledger.drop_slot(pod.uid)

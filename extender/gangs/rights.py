@@ -39,17 +39,22 @@ class PatchRight:
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
         self._asked_at = float("-inf")
-        self._is_given = False
+        self._is_given = self._is_doubtful = False
 
     async def is_given(self) -> bool:
         """Return whether pods may be patched; False until the API server has said so."""
         now = self._clock.monotonic()
-        if now - self._asked_at < (EVERY_SECONDS if self._is_given else MISSING_SECONDS):
+        is_sure = self._is_given and not self._is_doubtful
+        if now - self._asked_at < (EVERY_SECONDS if is_sure else MISSING_SECONDS):
             return self._is_given
-        self._asked_at = now
+        self._asked_at, self._is_doubtful = now, False
         try:
             answer = await self._kube.request("POST", _PATH, body=_QUESTION)
             self._is_given = responses.decode(_decode, answer).status.allowed
         except ApiError as err:
             log.warning("the right to patch pods is unknown", extra={"why": str(err)})
         return self._is_given
+
+    def doubt(self) -> None:
+        """Ask again soon: the API server has rejected a patch."""
+        self._is_doubtful = True

@@ -23,8 +23,8 @@ _MOST_OF_TEXT: Final = 300
 _MINIMUM: Final = {
     Source.NATIVE: "minCount of its PodGroup",
     Source.POD_GROUP: "minMember of its PodGroup",
-    Source.LABELS: "the label pod-group.scheduling.sigs.k8s.io/min-available",
-    Source.KUEUE: "the annotation kueue.x-k8s.io/pod-group-total-count",
+    Source.LABELS: "the label pod-group.scheduling.sigs.k8s.io/min-available of all its pods",
+    Source.KUEUE: "the annotation kueue.x-k8s.io/pod-group-total-count of all its pods",
 }
 
 
@@ -34,7 +34,7 @@ def view(gang: GangFacts, now: float) -> GangView:
         namespace=gang.key.namespace,
         name=gang.key.name,
         source=gang.key.source.value,
-        minimum=gang.minimum,
+        minimum=0 if gang.problem in _WITHOUT_MINIMUM else gang.minimum,
         members=gang.members,
         bound=gang.bound,
         slots=gang.slots,
@@ -75,11 +75,13 @@ def _shape(shape: Shape) -> str:
 
 def _members(gang: GangFacts) -> str:
     missing = gang.minimum - gang.members
-    text = f"Waiting for {missing} of {counted(gang.minimum, 'member')}."
+    text = f"Waiting for {missing} of {counted(gang.minimum, 'member')}"
     foreign = sum(gang.foreign_gates.values())
-    if foreign:
+    if not foreign:
+        text += f"; {gang.members or 'none'} {_verb(max(1, gang.members), 'exist', 'exists')}."
+    else:
         text += (
-            f" {counted(foreign, 'pod')} {_verb(foreign, 'count', 'counts')} once the scheduling "
+            f". {counted(foreign, 'pod')} {_verb(foreign, 'count', 'counts')} once the scheduling "
             f"gates of others are removed: {_names(sorted(gang.foreign_gates))}."
         )
     if foreign < missing:
@@ -113,7 +115,7 @@ def _no_room(gang: GangFacts) -> str:
     elif gang.zone_key:
         text = f"No zone has room for {asked}"
     else:
-        text = f"No room for {asked} together"
+        text = f"No room for {asked}{' together' if sum(s.pods for s in gang.shapes) > 1 else ''}"
     if gang.bound:
         text += f" besides its {counted(gang.bound, 'bound member')}"
     if found is not None and not found.gave_up:
@@ -140,7 +142,7 @@ def _fitting(gang: GangFacts, found: NoPlan) -> str:
     if best.zone and not gang.zone:
         return f": zone {_cut(best.zone, _MOST_OF_NAME)} has room for {best.members or 'none'}"
     if not best.members:
-        return ": none fits now"
+        return ": none fits now; `gpushare explain pod` shows why"
     return f": {best.members} {_verb(best.members, 'fit', 'fits')} now"
 
 
@@ -175,6 +177,9 @@ def _starting(gang: GangFacts) -> str:
 
 
 def _placed(gang: GangFacts) -> str:
+    if gang.ending:
+        are = _verb(gang.ending, "are", "is")
+        return f"Placed: its {counted(gang.ending, 'pod')} {are} being deleted."
     if gang.members < gang.minimum:
         gone = gang.minimum - gang.members
         return (
@@ -213,6 +218,17 @@ _PHASES: Final = {
     Phase.BROKEN: _broken,
 }
 
+_WITHOUT_MINIMUM: Final = {
+    problems.NO_POD_GROUP,
+    problems.NOT_SERVED,
+    problems.NOT_READABLE,
+    problems.NOT_LISTED,
+    problems.WRONG_POD_GROUP,
+    problems.NO_MINIMUM,
+    problems.WRONG_MINIMUM,
+    problems.NO_COUNT,
+    problems.WRONG_COUNT,
+}
 _FROM_ONE: Final = f"a number from 1 to {MOST_MEMBERS}"
 # What the problem does not say.
 _WHAT_TO_WRITE: Final = {

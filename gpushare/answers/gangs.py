@@ -74,7 +74,7 @@ class GangFacts:
     planner is asked again if not at the next change. ``starting_seconds`` is how long the gang has
     been STARTING, ``complete_seconds`` how long that may take, 0 if unknown. ``stranded`` members
     find no node that they may start on. ``bare``: bound members without a controller, which are
-    never evicted.
+    never evicted. ``ending``: the pods of a gang all of whose pods are being deleted.
     """
 
     key: GroupKey
@@ -97,6 +97,7 @@ class GangFacts:
     complete_seconds: float = 0.0
     stranded: int = 0
     bare: int = 0
+    ending: int = 0
 
 
 def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:
@@ -104,7 +105,8 @@ def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) 
 
     While others hold back all members, the minimum is what these say.
 
-    The phase is PLACED if the minimum is bound now. It is never STARTING or BROKEN.
+    The phase is PLACED if the minimum is bound now, or bound members are left of which all are
+    being deleted. It is never STARTING or BROKEN.
     """
     present, bound, minimum = group.present(), group.bound, group.minimum
     if not present and group.key.source not in API_GROUPS:
@@ -112,7 +114,7 @@ def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) 
         minimum = max((each for each in stated if isinstance(each, int)), default=minimum)
     waiting = [pod for pod in present if not pod.node]
     phase = Phase.WAITING_FOR_ROOM
-    if bound >= minimum:
+    if bound >= minimum or group.is_ending:
         phase = Phase.PLACED
     elif group.problem is not None:
         phase = Phase.INVALID
@@ -133,6 +135,7 @@ def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) 
         problem=group.problem,
         complete_seconds=group.complete_seconds or 0.0,
         bare=sum(bool(pod.node) and not pod.has_controller for pod in present),
+        ending=len(group.members) if group.is_ending else 0,
     )
 
 
@@ -159,7 +162,8 @@ def shapes_of(
 class GangView(msgspec.Struct, rename="camel"):
     """One gang; the fields are those of GangFacts.
 
-    ``text`` is the sentence. ``age_seconds`` is since ``created``, 0 if that is unknown.
+    ``text`` is the sentence. ``age_seconds`` is since ``created``; it and ``minimum`` are 0 if they
+    are unknown.
     """
 
     namespace: str

@@ -80,6 +80,15 @@ class Group:
         return Counter(name for pod in waiting for name in pod.gates if name != GATE_ADMISSION)
 
     @property
+    def is_ending(self) -> bool:
+        """Return whether members are bound, and all pods of the gang are being deleted."""
+        if self._ranks:
+            return False
+        pods = self._members.values()
+        is_deleted = all(pod.metadata.deletion_timestamp for pod in pods)
+        return is_deleted and any(pod.node for pod in pods)
+
+    @property
     def is_plain(self) -> bool:
         """Return whether gpushare evaluates all rules by which members are rejected on nodes."""
         return not self._not_plain

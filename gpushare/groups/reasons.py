@@ -50,7 +50,7 @@ TOO_MANY: Final = Reason("the pod's gang has more members than gpushare plans to
 
 # Of a gang in which nothing is wrong.
 FEW_MEMBERS: Final = Reason("gang waits for more members")
-NO_ROOM: Final = Reason("GPUs that are free do not fit the gang as a whole")
+NO_ROOM: Final = Reason("no room for the gang as a whole")
 SURPLUS: Final = Reason("gang places its minimum first")
 ONE_BY_ONE: Final = Reason("gang waits until each member up to the minimum fits its node")
 BROKEN: Final = Reason("gang did not get its minimum in time, and its members are evicted")

@@ -199,7 +199,7 @@ def _until(until: str, now: dt.datetime) -> str:
 def _helps(answer: Answer) -> Iterator[Text]:
     if answer.fits:
         where = ", ".join(f"{each.node} {gpus(each.cards)}" for each in answer.places)
-        yield Text(f"it would fit now: {where}")
+        yield Text(f"by itself it would fit now: {where}")
         yield from what_if.unchecked(answer)
     else:
         yield from what_if.victims(answer)

@@ -60,7 +60,7 @@ def _cells(gang: GangView, found: Gangs, *, is_wide: bool) -> dict[str, str | in
         "NAME": gang.name,
         "BOUND": gang.bound,
         "MEMBERS": gang.members,
-        "MINIMUM": gang.minimum,
+        "MINIMUM": gang.minimum or "-",
         "PHASE": gang.phase,
         "ZONE": gang.zone or "-",
         "AGE": short(gang.age_seconds) if gang.created else "?",

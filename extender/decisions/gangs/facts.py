@@ -76,7 +76,7 @@ class GangViews:
         return self._state.clock.wall_ns() / _NANOSECONDS
 
     def _phase(self, group: Group, record: GangRecord | None) -> Phase:
-        if record is not None and record.is_whole:
+        if (record is not None and record.is_whole) or group.is_ending:
             return Phase.PLACED
         if group.problem is not None:
             return Phase.INVALID

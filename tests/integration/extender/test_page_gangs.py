@@ -49,7 +49,7 @@ def test_gangs_show_what_they_wait_for_and_placed_ones_come_last(page):
     waiting, placed = gangs(page)
     assert waiting[:3] == ["etl", "default", "0 of 1"]
     assert waiting[3] == "waiting for members 4 min"
-    assert waiting[4].startswith("Waiting for 2 of 3 members. If no more")
+    assert waiting[4].startswith("Waiting for 2 of 3 members; 1 exists. If no more")
     assert placed == ["bert", "default", "2 of 2", "placed 1 h", "Placed: 2 of 2."]
     assert page.run(TEXT, "gangs-title") == "Gangs 2"
 

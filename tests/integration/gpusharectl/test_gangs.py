@@ -160,7 +160,7 @@ async def test_without_an_extender_pod_groups_are_listed(tmp_path):
         {"metadata": {"name": "g", "namespace": "mine"}, "spec": {"minMember": 3}},
     ]
     found = await run(tmp_path, ApiServer(in_group("a", "g"), pod_groups=groups))
-    assert "Waiting for 2 of 3 members. If no more" in found.output
+    assert "Waiting for 2 of 3 members; 1 exists. If no more" in found.output
     found = await run(tmp_path, ApiServer(in_group("a", "g"), pod_groups=404))
     assert "of a kind that the API server does not serve" in found.output
 
@@ -188,7 +188,7 @@ async def test_an_extender_of_an_older_version_is_no_obstacle(tmp_path):
     app.router.add_get("/{path:.*}", unknown)
     found = await run(tmp_path, ApiServer(labelled("a", "2")), extender=TestServer(app))
     assert found.exit_code == 0
-    assert "Waiting for 1 of 2 members." in found.output
+    assert "Waiting for 1 of 2 members; 1 exists." in found.output
     assert "Not Found" in found.output
 
 
@@ -204,7 +204,7 @@ async def test_inspect_says_the_sentence_of_the_gang_too(tmp_path, extender):
     api = ApiServer(waiting, nodes=[gpus])
     api.all_pods = True
     found = await run(tmp_path, api, command=["inspect"])
-    assert "it is a member of gang t. Waiting for 1 of 2 members." in found.output
+    assert "it is a member of gang t. Waiting for 1 of 2 members; 1 exists." in found.output
     waiting["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/name"] = "train"
     waiting["metadata"]["namespace"] = "ml"  # as the extender has it
     found = await run(tmp_path, api, command=["inspect"], extender=extender)

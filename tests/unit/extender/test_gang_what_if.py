@@ -114,7 +114,7 @@ async def test_an_elastic_gang_fits_with_its_minimum(client, bench):
 async def test_too_few_pods_for_the_minimum_do_not_start(client, bench):
     found = await ask(client, (worker(), 3))
     assert not found["fits"]
-    assert found["gang"]["text"].startswith("Waiting for 1 of 4 members.")
+    assert found["gang"]["text"].startswith("Waiting for 1 of 4 members; 3 exist.")
 
 
 async def test_a_wrong_minimum_is_told(client, bench):

@@ -51,7 +51,9 @@ async def explained(client, name):
 async def test_explain_shows_the_gang_of_a_member_and_says_its_sentence_first(client, bench):
     found = await explained(client, "a")
     assert (found["gang"]["members"], found["gang"]["minimum"]) == (1, 2)
-    assert found["says"].startswith("it is a member of gang train. Waiting for 1 of 2 members.")
+    assert found["says"].startswith(
+        "it is a member of gang train. Waiting for 1 of 2 members; 1 exists."
+    )
     assert "gang" not in await explained(client, "single")
 
 

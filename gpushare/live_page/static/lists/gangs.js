@@ -49,7 +49,8 @@ function showGang(body, gang) {
   set(name.children[0], gang.name);
   set(name.children[1], gang.namespace);
   set(members, `${number(gang.bound)} of ${number(gang.members)}`);
-  attribute(members, "title", `${number(gang.bound)} bound, at least ${number(gang.minimum)} start together`);
+  const together = gang.minimum ? `, at least ${number(gang.minimum)} start together` : "";
+  attribute(members, "title", `${number(gang.bound)} bound${together}`);
   set(state.children[0], PHASES[gang.phase] ?? gang.phase);
   const more = [gang.zone && `zone ${gang.zone}`, gang.created && age(gang.created, gang.now)];
   set(state.children[1], more.filter(Boolean).join(" · "));

@@ -8,6 +8,7 @@ from extender.gangs.admission import Admission
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from gpushare.contract import ANNOTATION_POKE, ANNOTATION_SLOT, GATE_ADMISSION
+from gpushare.errors import ApiError
 from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod
 from tests.gangs import member
@@ -24,7 +25,7 @@ class Patched:
 
     def __init__(self, cluster: GangCluster) -> None:
         self.cluster, self.patches, self.allowed = cluster, {}, True
-        self.nominated = {}
+        self.nominated, self.refused = {}, 0
 
     async def request(self, method, path, *, body) -> bytes:
         assert (method, body["kind"]) == ("POST", "SelfSubjectAccessReview")
@@ -34,6 +35,9 @@ class Patched:
         self.nominated[pod.metadata.name] = patch["status"]["nominatedNodeName"]
 
     async def release_pod(self, pod, patch) -> None:
+        if not self.allowed:
+            self.refused += 1
+            raise ApiError("forbidden", code=403)
         self.patches[pod.metadata.name] = patch
         found = self.cluster.kube.pods[pod.metadata.name]
         if "spec" in patch:
@@ -141,6 +145,18 @@ async def test_without_the_right_to_patch_pods_nothing_is_kept_before_kube_sched
     await check(admission)
     assert (cluster.held, api.patches) == (0, {})
     assert len(await cluster.schedule("g-0", "g-1")) == 2
+
+
+async def test_nothing_is_planned_or_tried_any_more_soon_after_the_right_to_patch_is_taken_away():
+    cluster, api, admission = stage()
+    await check(admission)
+    api.allowed = False
+    cluster.add(*gated("g", 2, 2))
+    for _ in range(6):
+        cluster.time.now += 6
+        await check(admission)
+    assert (cluster.held, api.patches) == (0, {})
+    assert api.refused == 2  # each pod once, before it was known
 
 
 async def test_a_successor_in_a_gang_that_was_whole_is_released_alone():

@@ -290,7 +290,7 @@ def test_the_sentence_of_a_gated_member_follows_its_gang(bench, feed):
     bench.add(member("a"))
     viewer = Viewer(feed).update()
     assert viewer.pods["uid-a"]["state"] == "gated"
-    assert "Waiting for 1 of 2 members." in viewer.pods["uid-a"]["why"]
+    assert "Waiting for 1 of 2 members; 1 exists." in viewer.pods["uid-a"]["why"]
     bench.add(member("b", gates=()))
     bench.time.now += GANGS_SECONDS
     assert "Waiting for a plan for 2 x 8 MiB." in viewer.update().pods["uid-a"]["why"]

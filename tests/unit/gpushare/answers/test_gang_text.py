@@ -42,14 +42,15 @@ class Case:
 CASES = [
     Case(
         "missing members are counted, and it says where the minimum is written",
-        "Waiting for 3 of 8 members. If no more pods are to come, lower the label "
-        "pod-group.scheduling.sigs.k8s.io/min-available.",
+        "Waiting for 3 of 8 members; 5 exist. If no more pods are to come, lower the label "
+        "pod-group.scheduling.sigs.k8s.io/min-available of all its pods.",
         Phase.WAITING_FOR_MEMBERS,
         {"members": 5},
     ),
     Case(
         "the minimum of a PodGroup is written in the PodGroup",
-        "Waiting for 1 of 2 members. If no more pods are to come, lower minMember of its PodGroup.",
+        "Waiting for 1 of 2 members; 1 exists. If no more pods are to come, lower minMember of "
+        "its PodGroup.",
         Phase.WAITING_FOR_MEMBERS,
         {"members": 1, "minimum": 2, "source": Source.POD_GROUP},
     ),
@@ -98,7 +99,7 @@ CASES = [
     ),
     Case(
         "if not one member fits, that is said",
-        "No room for 8 x 20 GiB together: none fits now.",
+        "No room for 8 x 20 GiB together: none fits now; `gpushare explain pod` shows why.",
         Phase.WAITING_FOR_ROOM,
         {"no_plan": no_room(("", 0))},
     ),
@@ -111,7 +112,7 @@ CASES = [
     Case(
         "several GPUs for each member, and a member without GPU memory",
         "No room for 8 x 2 GPUs with 20 GiB on each and 1 pod without GPU memory together: none "
-        "fits now.",
+        "fits now; `gpushare explain pod` shows why.",
         Phase.WAITING_FOR_ROOM,
         {
             "minimum": 9,
@@ -154,7 +155,8 @@ CASES = [
     ),
     Case(
         "a gang that failed to start says when it is tried again",
-        "No room for 8 x 20 GiB together: none fits now. It is tried again in 40s.",
+        "No room for 8 x 20 GiB together: none fits now; `gpushare explain pod` shows why. It is "
+        "tried again in 40s.",
         Phase.WAITING_FOR_ROOM,
         {"no_plan": no_room(("", 0)), "retry_seconds": 40.5},
     ),
@@ -200,6 +202,12 @@ CASES = [
         "Placed: 4 of 6, at least 2. The other 2 start when there is room.",
         Phase.PLACED,
         {"minimum": 2, "members": 6, "bound": 4},
+    ),
+    Case(
+        "a gang that is being deleted waits for nothing",
+        "Placed: its 8 pods are being deleted.",
+        Phase.PLACED,
+        {"members": 0, "ending": 8},
     ),
     Case(
         "a gang that finishes does not wait for members",

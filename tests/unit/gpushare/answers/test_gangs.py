@@ -30,6 +30,8 @@ def member(name: str, units: int | None = 20 * GIB, minimum: int = 4, **more) ->
     labels = {LABEL_GANG: "train", LABEL_GANG_MINIMUM: str(minimum), **more.pop("labels", {})}
     gates = tuple(SchedulingGate(gate) for gate in more.pop("gates", ()))
     meta = {"namespace": more.pop("namespace", "ml")}
+    if more.pop("is_deleted", False):
+        meta["deletion_timestamp"] = "2026-01-01T00:00:00Z"
     made = annotated(pod(name, units, labels=labels, **more), {}, **meta)
     return replaced(made, "spec", scheduling_gates=gates or None)
 
@@ -68,10 +70,22 @@ def test_a_gang_shows_its_members_bound_or_gated_and_what_the_others_request() -
         ([member("a", minimum=2), member("b", minimum=2)], Phase.WAITING_FOR_ROOM),
         ([member("a", minimum=1, node="n"), member("b", minimum=1)], Phase.PLACED),
         ([member("a", minimum=0)], Phase.INVALID),
+        ([member("a", node="n", is_deleted=True), member("b", is_deleted=True)], Phase.PLACED),
+        ([member("a", node="n", is_deleted=True), member("b")], Phase.WAITING_FOR_MEMBERS),
     ],
 )
 def test_the_phase_follows_from_the_pods(pods, phase) -> None:
     assert the_gang(*pods).phase == phase
+
+
+@pytest.mark.parametrize("minimum", [0, -1, 5000])
+def test_a_minimum_that_cannot_be_read_is_shown_as_none(minimum) -> None:
+    assert the_gang(member("a", minimum=minimum), member("b", minimum=minimum)).minimum == 0
+
+
+def test_a_gang_that_is_being_deleted_is_not_said_to_wait_for_members() -> None:
+    pods = [member(name, node="n", is_deleted=True) for name in "abcd"]
+    assert the_gang(*pods).text == "Placed: its 4 pods are being deleted."
 
 
 def test_a_gang_whose_members_are_held_back_by_others_says_by_whom() -> None:
@@ -118,8 +132,8 @@ def said(cluster: ListedCluster, asking: Pod) -> str:
 def test_a_member_that_fits_by_itself_waits_for_its_gang() -> None:
     asking = member("a", gates=[GATE_ADMISSION])
     assert said(cluster_of(asking), asking) == (
-        "it is a member of gang train. Waiting for 3 of 4 members. If no more pods are to come, "
-        "lower the label pod-group.scheduling.sigs.k8s.io/min-available."
+        "it is a member of gang train. Waiting for 3 of 4 members; 1 exists. If no more pods are "
+        "to come, lower the label pod-group.scheduling.sigs.k8s.io/min-available of all its pods."
     )
 
 
