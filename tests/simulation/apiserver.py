@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from tests.simulation.patches import patched
 from tests.simulation.store import (
     Change,
     Object,
     Store,
     edited,
+    gates_of,
     is_leaving,
     node_of,
     phase_of,
@@ -62,27 +65,32 @@ class Request:
         return float(self.query.get("timeout", "60000ms").removesuffix("ms")) / 1000
 
 
-def refusal(code: int, reason: str, message: str = "", **headers: str) -> Answer:
+def refusal(
+    code: int, reason: str, message: str = "", details: object = None, **headers: str
+) -> Answer:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
-    return Answer(code, msgspec.json.encode(body), headers)
+    return Answer(code, msgspec.json.encode(body | {"details": details}), headers)
 
 
 class ApiServer:
     """Calls ``arrives`` with the sender of every request for a Binding, granted or not.
 
     ``bound`` is called with sender, pod and body of every granted Binding; ``evicted`` with sender
-    and pod of every eviction.
+    and pod of every eviction. ``now`` returns its time, ``may_patch`` is whether extenders have the
+    right to patch pods.
     """
 
     def __init__(
         self,
         store: Store,
+        now: Callable[[], datetime],
         *,
+        may_patch: bool,
         arrives: Callable[[str], None],
         bound: Callable[[str, Object, dict[str, Any]], None],
         evicted: Callable[[str, Object], None],
     ) -> None:
-        self._store = store
+        self._store, self._now, self._may_patch = store, now, may_patch
         self._arrives, self._bound, self._evicted = arrives, bound, evicted
         self._pages: dict[str, tuple[int, list[Object]]] = {}
 
@@ -92,12 +100,12 @@ class ApiServer:
         match request.method, parts:
             case "GET", ("api", "v1", ("pods" | "nodes") as kind):
                 return self._list(kind, request)
-            case "GET", ("api", "v1", "namespaces", _, "pods", name):
-                return self._read("pods", name)
-            case "POST", ("api", "v1", "namespaces", _, "pods", name, "binding"):
-                return self._bind(name, request)
-            case "POST", ("api", "v1", "namespaces", _, "pods", name, "eviction"):
-                return self._evict(name, request)
+            case "GET", ("api", "v1", "namespaces", _, "pods"):
+                return self._list("pods", request)
+            case _, ("api", "v1", "namespaces", _, "pods", name, *part):
+                return self._answer_about_pod(name, "".join(part), request)
+            case "POST", (*_, "selfsubjectaccessreviews"):
+                return Answer(201, msgspec.json.encode({"status": {"allowed": self._may_patch}}))
             case "POST", ("api", "v1", "namespaces", _, "events"):
                 return Answer(201, b"{}")
             case "GET", (*_, "leases", name):
@@ -106,6 +114,18 @@ class ApiServer:
                 return self._create_lease(request.body)
             case "PUT", (*_, "leases", name):
                 return self._write_lease(name, request.body)
+        raise NotImplementedError(f"{request.method} {request.path}")
+
+    def _answer_about_pod(self, name: str, part: str, request: Request) -> Answer:
+        match request.method, part:
+            case "GET", "":
+                return self._read("pods", name)
+            case "POST", "binding":
+                return self._bind(name, request)
+            case "POST", "eviction":
+                return self._evict(name, request)
+            case "PATCH", ("" | "status"):
+                return self._patch(name, part, request.body)
         raise NotImplementedError(f"{request.method} {request.path}")
 
     def why_no_watch(self, request: Request) -> Answer | None:
@@ -147,7 +167,14 @@ class ApiServer:
             return refusal(409, "Conflict", f"pod {name} is being deleted")
         if node_of(pod):
             return refusal(409, "Conflict", f"pod {name} is already assigned to {node_of(pod)}")
+        if gates := gates_of(pod):
+            return refusal(
+                409, "Conflict", f"pod {name} has non-empty .spec.schedulingGates {gates}"
+            )
         after = edited(pod)
+        at = self._now().isoformat()
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
+        after["status"]["conditions"] = [scheduled]
         after["spec"]["nodeName"] = request.body["target"]["name"]
         after["metadata"]["annotations"] |= meta.get("annotations") or {}
         self._bound(request.sender, pod, request.body)
@@ -159,7 +186,7 @@ class ApiServer:
         if pod is None:
             return _not_found(name)
         wanted, meta = request.body["deleteOptions"]["preconditions"], pod["metadata"]
-        if (wanted["uid"], wanted["resourceVersion"]) != (meta["uid"], meta["resourceVersion"]):
+        if any(meta[each] != value for each, value in wanted.items()):
             return refusal(409, "Conflict", "the precondition does not hold")
         self._evicted(request.sender, pod)
         after = edited(pod)
@@ -167,9 +194,19 @@ class ApiServer:
         self._store.put("pods", after)
         return Answer(201, b"{}")
 
+    def _patch(self, name: str, part: str, patch: dict[str, Any]) -> Answer:
+        pod = self._store.pods.get(name)
+        if pod is None:
+            return _not_found(name)
+        if patch["metadata"]["uid"] != uid_of(pod):
+            causes = [{"field": "metadata.uid", "message": "field is immutable"}]
+            return refusal(422, "Invalid", details={"causes": causes})
+        return Answer(body=msgspec.json.encode(self._store.put("pods", patched(pod, patch, part))))
+
     def _create_lease(self, lease: Object) -> Answer:
         if lease["metadata"]["name"] in self._store.objects["leases"]:
             return refusal(409, "AlreadyExists")
+        lease["metadata"]["creationTimestamp"] = self._now().isoformat()
         return Answer(201, msgspec.json.encode(self._store.put("leases", lease)))
 
     def _write_lease(self, name: str, lease: Object) -> Answer:
@@ -182,14 +219,16 @@ class ApiServer:
 
 
 def selector_of(request: Request) -> Selector:
-    """Return the filter of ``fieldSelector``; only ``status.phase`` is supported."""
+    """Return the filter of the selectors: of fields by ``status.phase``, of labels by one value."""
+    label, _, value = request.query.get("labelSelector", "").partition("=")
     text = request.query.get("fieldSelector", "")
     out = {term.partition("!=")[2] for term in text.split(",") if "!=" in term}
     wanted = {term.partition("=")[2] for term in text.split(",") if "=" in term and "!" not in term}
     if not all(term.startswith("status.phase") for term in text.split(",") if term):
         raise NotImplementedError(f"fieldSelector {text}")
     return lambda item: (
-        not text or (phase_of(item) not in out and (not wanted or phase_of(item) in wanted))
+        (not text or (phase_of(item) not in out and (not wanted or phase_of(item) in wanted)))
+        and (not label or item["metadata"]["labels"].get(label) == value)
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from gpushare.contract import (
@@ -13,13 +12,15 @@ from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_POD_UNITS,
-    LABEL_CARD_COUNT,
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import Pod
+from tests.simulation.gang_invariants import GangInvariants
 from tests.simulation.knowledge import Decision, cards_of
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.packing import Room, asked, some_fit
 from tests.simulation.replica import Replica
-from tests.simulation.store import Change, Object, Store, is_terminal, node_of, uid_of
+from tests.simulation.store import Change, Object, Store, gang_of, is_terminal, node_of, uid_of
 
 DECISION_KEYS: Final = frozenset(
     {
@@ -37,7 +38,8 @@ DECISION_KEYS: Final = frozenset(
 class Invariants:
     """Collect ``violations`` as texts; the run ends at the first."""
 
-    def __init__(self, store: Store, replicas: Mapping[str, Replica]) -> None:
+    def __init__(self, loop: VirtualLoop, store: Store, replicas: Mapping[str, Replica]) -> None:
+        self.gangs = GangInvariants(loop, store, self.broken)
         self.violations: list[str] = []
         self.bindings = 0
         self._store, self._replicas = store, replicas
@@ -98,8 +100,11 @@ class Invariants:
             self.broken(f"the pod with uid {uid} was said to be bound to {node}, and is not")
 
     def evicted(self, sender: str, pod: Object) -> None:
-        """Judge an eviction: none is due, since no card is overbooked and no plugin reports."""
-        self.broken(f"{sender} evicts {pod['metadata']['name']}")
+        """Judge an eviction: no card is overbooked and no plugin reports, so only gangs break."""
+        if gang_of(pod):
+            self.gangs.evicted(self._replicas[sender], pod)
+        else:
+            self.broken(f"{sender} evicts {pod['metadata']['name']}")
 
     def one_decides(self, replicas: Iterable[Replica]) -> None:
         """Judge that at most one replica decides."""
@@ -118,22 +123,22 @@ class Invariants:
         return used
 
     def could_be_bound(self) -> list[str]:
-        """Return the unbound pods that fit on a node by the API server's objects."""
+        """Return the unbound pods without a gang that fit on a node by the API server's objects."""
+        rooms = self.rooms()
+        return [
+            pod["metadata"]["name"]
+            for pod in self._store.pods.values()
+            if not (node_of(pod) or is_terminal(pod) or gang_of(pod))
+            and some_fit([asked(pod)], 1, rooms)
+        ]
+
+    def rooms(self) -> list[Room]:
+        """Return what is free on each node by the API server's objects."""
         used, found = self.used(), []
-        for pod in self._store.pods.values():
-            if node_of(pod) or is_terminal(pod):
-                continue
-            amount = asked(pod)
-            for node, item in self._store.nodes.items():
-                cards = cards_of(item["metadata"]["annotations"])
-                fit = [
-                    uuid
-                    for uuid, card in cards.items()
-                    if card.takes_new and card.units - used[node, uuid] >= amount.units
-                ]
-                if len(fit) >= amount.cards:
-                    found.append(pod["metadata"]["name"])
-                    break
+        for node, item in self._store.nodes.items():
+            cards = cards_of(item["metadata"]["annotations"])
+            free = [card.units - used[node, uuid] for uuid, card in cards.items() if card.takes_new]
+            found.append(Room(sum(free), tuple(free)))
         return found
 
     def why_not_settled(self, replicas: Iterable[Replica]) -> str:
@@ -144,21 +149,28 @@ class Invariants:
             return f"{len(deciding)} replicas decide"
         if waiting := self.could_be_bound():
             return f"{', '.join(waiting)} would fit and are not bound"
+        if why := self.gangs.why_not_settled(deciding[0], self.rooms()):
+            return why
+        return next(filter(None, map(self._why_differs, replicas)), "")
+
+    def _why_differs(self, replica: Replica) -> str:
+        """Return what a replica knows that is not true; empty if all is."""
         used = {key: units for key, units in self.used().items() if units}
-        for replica in replicas:
-            name, ledger = replica.machine.name, replica.cluster.ledger
-            if kept := [each.name for each in ledger.reserves()]:
-                return f"{name} keeps reserves for {', '.join(kept)}"
-            held: Counter[tuple[str, str]] = Counter()
-            for share in ledger.shares():
-                for uuid in share.cards or ("?",):
-                    held[share.node, uuid] += share.units
-            if held != used:
-                return f"the ledger of {name} has {dict(held)}, the API server {used}"
-            if why := self._why_resources_differ(replica):
-                return why
-            if replica.cluster.compare():
-                return f"the ledger of {name} has differed from a fresh count"
+        name, ledger = replica.machine.name, replica.cluster.ledger
+        if kept := [each.name for each in ledger.reserves()]:
+            return f"{name} keeps reserves for {', '.join(kept)}"
+        if kept := [each.owner for each in ledger.kept()]:
+            return f"{name} keeps slots for {', '.join(kept)}"
+        held: Counter[tuple[str, str]] = Counter()
+        for share in ledger.shares():
+            for uuid in share.cards or ("?",):
+                held[share.node, uuid] += share.units
+        if held != used:
+            return f"the ledger of {name} has {dict(held)}, the API server {used}"
+        if why := self._why_resources_differ(replica):
+            return why
+        if replica.cluster.compare():
+            return f"the ledger of {name} has differed from a fresh count"
         return ""
 
     def _why_resources_differ(self, replica: Replica) -> str:
@@ -185,22 +197,3 @@ class Invariants:
             before, after = node_of(change.before), node_of(change.after)
             if before and before != after:
                 self.broken(f"{change.after['metadata']['name']} was moved")
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """What a pod asks for: ``units`` of each of ``cards``."""
-
-    cards: int
-    units: int
-
-    @property
-    def total(self) -> int:
-        return self.cards * self.units
-
-
-def asked(pod: Object) -> Amount:
-    """Return what the pod's limits and label ask for."""
-    limits = pod["spec"]["containers"][0]["resources"]["limits"]
-    cards = int(pod["metadata"]["labels"].get(LABEL_CARD_COUNT, "1"))
-    return Amount(cards, int(limits.get(RESOURCE_MEMORY, "0")) // cards)

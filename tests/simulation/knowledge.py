@@ -79,6 +79,11 @@ class Knowledge:
         self._facts: list[tuple[float, str, Fact]] = []
         self._listing: list[tuple[float, float]] = []
 
+    @property
+    def facts(self) -> int:
+        """Return how much the replica was told."""
+        return len(self._facts)
+
     def why_not(self, at: float, uid: str, wanted: Decision) -> str:
         """Return why the replica must not decide so, by what it knew ``at`` that true time.
 

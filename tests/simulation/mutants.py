@@ -11,7 +11,10 @@ from extender.binding import unknown_outcomes
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.members import Members
 from extender.decisions.scheduling import Placement, Scheduling
+from extender.gangs.takeover import Takeover
 from extender.leadership.election import Elected
 from extender.watch.cluster import ClusterWatch
 from extender.watch.live_pods import PodUse
@@ -56,11 +59,10 @@ def _deletion_frees() -> AbstractContextManager[object]:
 def _lead_at_once() -> AbstractContextManager[object]:
     real = Elected.__init__
 
-    async def nothing():
-        pass
-
-    def init(self, elector, **parts: Any):
-        real(self, elector, **{**parts, "settle": nothing, "settle_seconds": 0.0})
+    def init(self, elector, settle, **parts: Any):
+        replica = settle.__self__
+        parts["settle_seconds"] = 0.0
+        real(self, elector, settle=replica._gangs.take_over, **parts)
 
     return patch.object(Elected, "__init__", init)
 
@@ -126,6 +128,13 @@ def _conflict_is_success() -> AbstractContextManager[object]:
     return patch.object(Binder, "_after_conflict", after)
 
 
+def _take_over_unplanned() -> AbstractContextManager[object]:
+    async def run(self):
+        self._gangs.may_keep = True
+
+    return patch.object(Takeover, "run", run)
+
+
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "release the reserve after an unknown outcome": _release_after_unknown,
     "count a pod with a deletionTimestamp as gone": _deletion_frees,
@@ -139,7 +148,7 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "keep pods that a new list does not have": _keep_what_is_gone,
     "forget what pods without GPU memory use after a list": _forget_others_after_a_list,
     "take the lease before it has ended": lambda: patch.object(
-        Election, "free_at", property(lambda self: self._seen_at + 1.0)
+        Election, "free_at", property(lambda self: self._seen_at + 0.5)
     ),
     "send a body without asking whether it may go": lambda: patch.object(
         FencedBody, "write_with_length", aiohttp.BytesPayload.write_with_length
@@ -148,4 +157,9 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
         Card, "takes_new", property(lambda self: self.is_healthy)
     ),
     "take a conflict for success": _conflict_is_success,
+    "take over gangs that have begun without a plan": _take_over_unplanned,
+    "bind a member whatever the others have": lambda: patch.object(
+        Members, "why_not_bind", lambda *_: None
+    ),
+    "forget that a gang was whole": lambda: patch.object(Gangs, "_become_whole", lambda *_: None),
 }

@@ -4,7 +4,8 @@ The real client uses it, and so handles statuses, time limits and lost answers a
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -25,7 +26,7 @@ from tests.simulation.apiserver import (
 from tests.simulation.faults import Fault, Faults
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.machine import Machine
-from tests.simulation.store import Store
+from tests.simulation.store import Store, server_time
 from tests.simulation.trace import Trace
 
 # bind.UNACKNOWLEDGED_SECONDS and the second until the kernel sends again: nothing is delivered
@@ -129,6 +130,8 @@ class Link:
             if fault == "failed, done":
                 answer = refusal(500, "InternalError", "etcdserver: request timed out")
         self._say(request, f"is answered {answer.status}{f', {fault}' if fault else ''}")
+        date = format_datetime(server_time(self._loop.now), usegmt=True)
+        answer = replace(answer, headers={"Date": date, **answer.headers})
         if fault != "answer lost":
             self._loop.after(self._delay(), self._bring, request, answer, answered, 0)
 

@@ -75,8 +75,12 @@ class Nodes:
                 "metadata": {"name": name, "uid": name, "annotations": annotations},
                 "spec": {},
                 "status": {
-                    "capacity": {RESOURCE_MEMORY: total, RESOURCE_COUNT: count},
-                    "allocatable": {RESOURCE_MEMORY: healthy, RESOURCE_COUNT: count},
+                    "capacity": {RESOURCE_MEMORY: total, RESOURCE_COUNT: count, "pods": "110"},
+                    "allocatable": {
+                        RESOURCE_MEMORY: healthy,
+                        RESOURCE_COUNT: count,
+                        "pods": "110",
+                    },
                 },
             },
         )

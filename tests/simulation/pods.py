@@ -19,10 +19,12 @@ from tests.simulation.store import (
     Object,
     Store,
     edited,
+    gang_of,
     is_leaving,
     is_terminal,
     node_of,
     phase_of,
+    server_time,
     uid_of,
 )
 
@@ -39,6 +41,11 @@ def is_without_gpu(pod: Object) -> bool:
     return str(pod["metadata"]["name"]).startswith(WITHOUT_GPU)
 
 
+def is_done(pod: Object | None) -> bool:
+    """Return whether the pod is a member of a gang, and has succeeded."""
+    return pod is not None and bool(gang_of(pod)) and phase_of(pod) == "Succeeded"
+
+
 class Pods:
     """``schedulers`` are the names that pods may ask for."""
 
@@ -52,11 +59,11 @@ class Pods:
     def create(self) -> str:
         """Make a pod unless enough are Pending; return what was done."""
         name = f"pod-{self._rng.randrange(NAMES)}"
-        waiting = sum(not node_of(pod) for pod in self._store.pods.values())
+        waiting = sum(not (node_of(pod) or gang_of(pod)) for pod in self._store.pods.values())
         if name in self._store.pods or waiting >= MOST_WAITING:
             return "no pod is made"
         rng = self._rng
-        pod = self._pod(name, rng.choice(UNITS), rng.choice((1, 1, 1, 2)))
+        pod = self.made(name, rng.choice(UNITS), rng.choice((1, 1, 1, 2)))
         if rng.random() < 0.1:
             # A user's preset annotations must have no effect.
             pod["metadata"]["annotations"] = {
@@ -70,7 +77,7 @@ class Pods:
     def create_bound(self, node: str) -> str:
         """Make a pod that names its node, and so has no known card, and one without GPU memory."""
         name = f"by-hand-{self._made}"
-        pod = self._pod(name, self._rng.choice((2, 5)), 1)
+        pod = self.made(name, self._rng.choice((2, 5)), 1)
         pod["spec"]["nodeName"] = node
         self._store.put("pods", pod)
         self._create_without_gpu(node)
@@ -95,11 +102,17 @@ class Pods:
 
     def delete_one(self) -> str:
         """Delete a pod, with grace or without; return which."""
-        pods = [pod for pod in self._store.pods.values() if not is_without_gpu(pod)]
+        pods = [
+            pod for pod in self._store.pods.values() if not (is_without_gpu(pod) or is_done(pod))
+        ]
         if not pods:
             return "no pod to delete"
-        waiting = [pod for pod in pods if not node_of(pod)]
+        waiting = [pod for pod in pods if not (node_of(pod) or gang_of(pod))]
         pod = self._rng.choice(waiting if len(waiting) == MOST_WAITING else pods)
+        return self.delete(pod)
+
+    def delete(self, pod: Object) -> str:
+        """Delete a pod, with grace or without; return which."""
         name = pod["metadata"]["name"]
         if not node_of(pod) or self._rng.random() < 0.15:
             self._store.remove("pods", name)
@@ -111,7 +124,8 @@ class Pods:
         for name in [name for name in self._store.pods if name.startswith("by-hand")]:
             self._store.remove("pods", name)
 
-    def _pod(self, name: str, units: int, cards: int) -> Object:
+    def made(self, name: str, units: int, cards: int) -> Object:
+        """Return a new pod that requests GPU memory, to put into the store."""
         self._made += 1
         amount = {RESOURCE_MEMORY: str(units)}
         labels = {LABEL_CARD_COUNT: str(cards)} if cards > 1 and units % cards == 0 else {}
@@ -120,6 +134,7 @@ class Pods:
                 "name": name,
                 "namespace": "default",
                 "uid": f"{name}.{self._made}",
+                "creationTimestamp": server_time(self._loop.now).isoformat(),
                 "labels": labels,
                 "annotations": {},
             },
@@ -165,6 +180,8 @@ class Pods:
         if pod is None or is_terminal(pod):
             return
         self._update(uid, phase=self._rng.choice(("Succeeded", "Failed")))
+        if is_done(self._store.pod(uid)):
+            return  # its Job keeps it
         self._loop.after(self._rng.uniform(0.5, 20.0), self._finish, uid)
 
     def _finish(self, uid: str) -> None:

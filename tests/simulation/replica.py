@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
 from typing import Any, Final
@@ -20,6 +20,12 @@ from extender.binding.timing import OVERDUE_SECONDS
 from extender.binding.unknown_outcomes import Reconciler
 from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
+from extender.gangs.admission import Admission
+from extender.gangs.duties import GangDuties
+from extender.gangs.nominations import StaleNominations
+from extender.gangs.planning import GangPlanning
+from extender.gangs.rights import PatchRight
+from extender.gates.releaser import Releaser
 from extender.leadership.election import Elected
 from extender.routes import Routes
 from extender.server.leader_proxy import (
@@ -41,6 +47,7 @@ from gpushare.kube.lease import Elector, KubeLease, Timing
 from gpushare.objects.model import Node, Pod
 from tests.simulation.knowledge import Decision, Knowledge
 from tests.simulation.machine import Machine
+from tests.simulation.members import Members
 from tests.simulation.network import Link, Nowhere, Services, Unpaused, no_connection
 
 NAME: Final = "gpushare-extender"
@@ -53,7 +60,11 @@ Reply = tuple[int, bytes]
 
 
 class Replica:
-    """``others`` finds a replica by its machine's name; ``broke`` receives violations."""
+    """``others`` finds a replica by its machine's name; ``broke`` receives violations.
+
+    ``binds`` is called when it begins to bind a pod to a node, ``taken_over`` before it decides,
+    with the number of facts that it knew when it began to plan for gangs.
+    """
 
     def __init__(
         self,
@@ -64,10 +75,13 @@ class Replica:
         decision_of: Callable[[Pod], Decision | None],
         others: Callable[[str], "Replica"],
         broke: Callable[[str], None],
+        binds: Callable[["Replica", Pod, str], None],
+        taken_over: Callable[["Replica", int], None],
     ) -> None:
         self.machine, self.link = machine, Link(services, machine)
         self.knowledge = Knowledge(lambda: services.loop.now, decision_of)
         self._services, self._others, self._broke = services, others, broke
+        self._binds, self._taken_over = binds, taken_over
         machine.context.run(self._build, policy)
         self._main: asyncio.Task[None] = services.loop.create_task(
             self._run(), context=machine.context
@@ -104,7 +118,8 @@ class Replica:
         kube = Kube(credentials, self.link, clock, namespace="default")
         self.cluster = cluster = ClusterWatch(1, lambda *_: None, clock, policy)
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
-        told = self.knowledge.pods(PodHandler(cluster))
+        self.members = Members(PodHandler(cluster))
+        told = self.knowledge.pods(self.members)
         self._pods = Informer(kube, live, Pod, told, read=LivePods().read)
         ended = FailedPodHandler(cluster)
         self._failed = Informer(kube, failed, Pod, ended, naming=RESOURCES_BEGIN)
@@ -113,8 +128,19 @@ class Replica:
         lease = KubeLease(kube, "gpushare-system", NAME)
         address = f"{self.machine.name}:{PORT}"
         self._elector = elector = Elector(lease, self.machine.name, address, Timing(), clock)
-        self._writer = writer = Writer(kube, clock, self._ends_at)
+        self._writer = writer = _Writer(kube, clock, self._ends_at)
+        writer.begins = lambda pod, node: self._binds(self, pod, node)
         binder = Binder(cluster.scheduling, writer, clock)
+        planning = GangPlanning(cluster.scheduling)
+        self._gangs = GangDuties(cluster.scheduling, planning, writer, kube, lambda *_: None)
+        self._releaser = Releaser(writer)
+        self._admission = Admission(
+            cluster.state,
+            cluster.scheduling.gangs,
+            planning,
+            self._releaser,
+            PatchRight(kube, clock),
+        )
         self._stuck = StuckEvictor(
             cluster.pods, writer, lambda *_: None, clock, after_seconds=EVICT_AFTER_SECONDS
         )
@@ -136,7 +162,9 @@ class Replica:
             SimpleNamespace(current=lambda: None),
             NAME,
         )
-        routes = Routes(cluster, binder, self._why_not_ready, leads=lambda: elected.decides)
+        routes = Routes(
+            cluster, binder, self._why_not_ready, leads=lambda: elected.decides, planning=planning
+        )
         self._app = routes.app(decide_or_forward(elected, forwarder))
         self._app_for_replicas = routes.app(decide_for_replicas(elected, [NAME]))
         for app in (self._app, self._app_for_replicas):
@@ -163,9 +191,19 @@ class Replica:
 
     async def _settle(self) -> None:
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        facts = self.knowledge.facts
+        await self._gangs.take_over()
+        self._taken_over(self, facts)
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._stuck.run(), self._reconciler.run(), self._overbooked.run()]
+        return [
+            self._stuck.run(),
+            self._reconciler.run(),
+            self._gangs.run(),
+            StaleNominations(self.cluster.state, self._releaser).run(),
+            self._overbooked.run(),
+            self._admission.run(),
+        ]
 
     def _why_not_ready(self) -> list[str]:
         unsynced = (("pods", self._pods), ("nodes", self._nodes))
@@ -213,6 +251,18 @@ class Replica:
         if response.status >= 500 and response.status != 503:
             self._broke(f"{self.machine.name} answers {verb} with {response.status}")
         return response.status, bytes(response.body or b"")
+
+
+class _Writer(Writer):
+    """Tells when a Binding begins: at the moment at which it was decided."""
+
+    begins: Callable[[Pod, str], None]
+
+    async def bind_pod(
+        self, pod: Pod, node: str, annotations: Mapping[str, str], *, seconds: float
+    ) -> None:
+        self.begins(pod, node)
+        await super().bind_pod(pod, node, annotations, seconds=seconds)
 
 
 class _Peers:

@@ -5,13 +5,16 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
+from extender.gangs import admission, duties
 from extender.settings.configuration import Policy
 from extender.watch import cluster as watch
 from tests.simulation.apiserver import ApiServer
 from tests.simulation.faults import Faults
+from tests.simulation.gangs import Gangs
 from tests.simulation.invariants import Invariants
 from tests.simulation.loop import VirtualLoop, virtual_time
 from tests.simulation.machine import Machine
@@ -20,13 +23,18 @@ from tests.simulation.nodes import Nodes
 from tests.simulation.pods import Pods
 from tests.simulation.replica import Replica
 from tests.simulation.scheduler import KubeScheduler
-from tests.simulation.store import Store, edited
+from tests.simulation.store import Object, Store, edited, gang_of, server_time
 from tests.simulation.trace import Trace, TraceLogs
 
 TROUBLE_SECONDS: Final = 60.0
-SETTLED_WITHIN_SECONDS: Final = 200.0
+SETTLED_WITHIN_SECONDS: Final = 700.0  # a gang that cannot be completed is evicted after 300 s
 AUDIT_SECONDS: Final = 0.5  # more audits of the small ledger cost time and show nothing
+DUTY_SECONDS: Final = 0.5  # so do more looks at a few gangs
 LOOK_SECONDS: Final = 0.005  # two that decide for less show by what they write
+KILLED_IN_A_GANG: Final = 0.1  # of the replicas that bind a member
+# A replica that never saw a Lease takes it for missing all the time: it cannot know that somebody
+# has deleted it. By then each replica has read it.
+KNOWN_TO_ALL: Final = timedelta(seconds=25)
 DRIFT: Final = 0.009  # two clocks then differ by less than lease.DRIFT
 
 
@@ -50,7 +58,12 @@ def simulate(seed: int, *, traced: bool = False) -> Result:
     logs, level = TraceLogs(trace), logging.root.manager.disable
     names = ("extender", "gpushare", "asyncio")
     try:
-        with virtual_time(loop), patch.object(watch, "AUDIT_SECONDS", AUDIT_SECONDS):
+        with (
+            virtual_time(loop),
+            patch.object(watch, "AUDIT_SECONDS", AUDIT_SECONDS),
+            patch.object(duties, "EVERY_SECONDS", DUTY_SECONDS),
+            patch.object(admission, "EVERY_SECONDS", DUTY_SECONDS),
+        ):
             logging.disable(logging.NOTSET if traced else logging.CRITICAL)
             for name in names if traced else ():
                 logging.getLogger(name).addHandler(logs)
@@ -84,12 +97,15 @@ class _World:
         self._rng = rng = random.Random(seed)
         self._store = store = Store()
         self._all: dict[str, Replica] = {}
-        self.invariants = Invariants(store, self._all)
+        self.invariants = Invariants(loop, store, self._all)
         self.ended_at = self._looks_at = 0.0
+        may_patch = rng.random() < 0.5
         server = ApiServer(
             store,
+            lambda: server_time(loop.now),
+            may_patch=may_patch,
             arrives=self.invariants.binding_arrives,
-            bound=self.invariants.bound,
+            bound=self._bound,
             evicted=self.invariants.evicted,
         )
         self._faults = Faults(rng, rng.choice((0.02, 0.1, 0.2)), rng.choice((0.05, 0.3, 0.5)))
@@ -104,6 +120,8 @@ class _World:
         # During a failover of kube-scheduler two want all pods for a moment.
         asked_for = ("any",) if rng.random() < 0.3 else names
         self._pods = Pods(loop, store, rng, asked_for)
+        self._gangs = Gangs(loop, store, rng, self._pods, may_gate=may_patch)
+        self._share_of_gangs = rng.choice((0.0, 0.1, 0.4))
         self._schedulers = [
             KubeScheduler(
                 name,
@@ -166,6 +184,8 @@ class _World:
             decision_of=self.invariants.decision_of,
             others=self._all.__getitem__,
             broke=self.invariants.broken,
+            binds=self.invariants.gangs.binding_begins,
+            taken_over=self.invariants.gangs.taken_over,
         )
         self._all[name] = made
         return made
@@ -179,9 +199,12 @@ class _World:
             return self._disrupt()
         roll = self._rng.random()
         if roll < 0.60:
-            return self._pods.create()
-        if roll < 0.84:
+            is_gang = self._rng.random() < self._share_of_gangs
+            return self._gangs.create() if is_gang else self._pods.create()
+        if roll < 0.82:
             return self._pods.delete_one()
+        if roll < 0.84:
+            return self._gangs.delete_one()
         if roll < 0.95:
             return self._nodes.change()
         return self._pods.create_bound(self._rng.choice(self._nodes.names))
@@ -209,6 +232,14 @@ class _World:
             return "the API server forgets old versions"
         return self._change_lease()
 
+    def _bound(self, sender: str, pod: Object, binding: dict[str, Any]) -> None:
+        """Judge a Binding; in the middle of a gang its replica is killed now and then."""
+        self.invariants.bound(sender, pod, binding)
+        if gang_of(pod) and self._faults.share and self._rng.random() < KILLED_IN_A_GANG:
+            names = [each.machine.name for each in self._replicas]
+            if sender in names:
+                self._trace.say("-", self._end(names.index(sender), killed=True))
+
     def _end(self, slot: int, *, killed: bool) -> str:
         replica = self._replicas[slot]
         if killed:
@@ -232,7 +263,9 @@ class _World:
         if not leases:
             return "there is no Lease yet"
         name, lease = next(iter(leases.items()))
-        if self._rng.random() < 0.5:
+        made_at = datetime.fromisoformat(lease["metadata"]["creationTimestamp"])
+        is_known = server_time(self._loop.now) - made_at >= KNOWN_TO_ALL
+        if is_known and self._rng.random() < 0.5:
             self._store.remove("leases", name)
             return "somebody deletes the Lease"
         after = edited(lease)

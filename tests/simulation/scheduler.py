@@ -8,10 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.contract import RESOURCE_MEMORY
-from tests.simulation.invariants import Invariants, asked
+from tests.simulation.invariants import Invariants
 from tests.simulation.network import Services
+from tests.simulation.packing import asked
 from tests.simulation.replica import Replica
-from tests.simulation.store import Change, Object, is_terminal, node_of, uid_of
+from tests.simulation.store import Change, Object, gates_of, is_terminal, node_of, uid_of
 
 HTTP_SECONDS: Final = 5.0  # httpTimeout of the extender
 BACKOFF_SECONDS: Final = (1.0, 10.0)
@@ -81,16 +82,24 @@ class KubeScheduler:
                 self._queue.pop(uid, None)
                 self._assumed.pop(uid, None)
             elif mine and uid not in self._queue:
-                self._queue[uid] = _Queued(after)
+                if not gates_of(after):
+                    self._queue[uid] = _Queued(after)
             elif uid in self._queue:
-                self._queue[uid].pod = after
-            if before is not None and node_of(before) and (after is None or is_terminal(after)):
+                self._updated(self._queue[uid], after)
+            if any(pod is not None and node_of(pod) for pod in (before, after)):
                 self._unpark()
         elif change.kind == "nodes":
             self._unpark()
         self._wake.set()
 
+    def _updated(self, entry: _Queued, pod: Object) -> None:
+        """Take a new version: the pod is tried again unless only its status has changed."""
+        if pod["spec"] != entry.pod["spec"] or _notes(pod) != _notes(entry.pod):
+            entry.parked_until = 0.0
+        entry.pod = pod
+
     def _unpark(self) -> None:
+        """Try all pods again, as kube-scheduler does at every change of a pod with a node."""
         for entry in self._queue.values():
             entry.parked_until = 0.0
 
@@ -115,11 +124,10 @@ class KubeScheduler:
         first, most = BACKOFF_SECONDS
         entry.not_before = self._loop.now + min(most, first * 2 ** (entry.attempts - 1))
         names = [node for node in self._store.nodes if self._has_total(node, pod)]
-        found = await self._call("filter", {"Pod": pod, "NodeNames": names}) if names else None
-        fitting = found["NodeNames"] if found is not None else []
+        fitting = await self._fitting(pod, names)
         if not fitting:
             # A pod that no node would do for waits for an event; after an error it comes again.
-            if found is not None or not names:
+            if fitting is not None:
                 entry.parked_until = self._loop.now + FLUSH_SECONDS
             return
         scores = await self._call("prioritize", {"Pod": pod, "NodeNames": fitting}) or []
@@ -131,6 +139,20 @@ class KubeScheduler:
         task = self._loop.create_task(self._bind(entry, pod, node))
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)
+
+    async def _fitting(self, pod: Object, names: list[str]) -> list[str] | None:
+        """Return the nodes that the extender offers; None after an error.
+
+        If it offers the nominated node, it is not asked about the others.
+        """
+        nominated = pod["status"].get("nominatedNodeName")
+        if nominated in names and (found := await self._filtered(pod, [nominated])):
+            return found
+        return await self._filtered(pod, names) if names else []
+
+    async def _filtered(self, pod: Object, names: list[str]) -> list[str] | None:
+        found = await self._call("filter", {"Pod": pod, "NodeNames": names})
+        return None if found is None or found.get("Error") else found["NodeNames"] or []
 
     async def _bind(self, entry: _Queued, pod: Object, node: str) -> None:
         uid, meta = uid_of(pod), pod["metadata"]
@@ -179,3 +201,7 @@ class KubeScheduler:
             self._trace.say(self._name, f"{verb}: {status} {answer.decode()}")
             return None
         return msgspec.json.decode(answer)
+
+
+def _notes(pod: Object) -> tuple[Any, Any]:
+    return pod["metadata"]["labels"], pod["metadata"]["annotations"]

@@ -3,9 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+from gpushare.contract import LABEL_GANG
+from tests.simulation.machine import WALL_AT_START
 
 Object = dict[str, Any]
 
@@ -94,3 +98,17 @@ def is_terminal(pod: Object) -> bool:
 
 def is_leaving(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
+
+
+def gates_of(pod: Object) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+
+def gang_of(pod: Object) -> str:
+    """Return the name of the pod's gang; empty without one."""
+    return str(pod["metadata"]["labels"].get(LABEL_GANG, ""))
+
+
+def server_time(now: float) -> datetime:
+    """Return what the API server's clock shows."""
+    return datetime.fromtimestamp(int(WALL_AT_START + now), UTC)
