@@ -157,4 +157,5 @@ class Admission:
         """Change an annotation of the pod, at which kube-scheduler tries it again."""
         value = f"{self._state.clock.wall_ns():x}"
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_POKE: value}}}
-        await self._releaser.patch(Release(pod, patch))
+        if await self._releaser.patch(Release(pod, patch)) is Outcome.REFUSED:
+            self._right.doubt()

@@ -87,11 +87,15 @@ def unguarded(gpushare: Gpushare) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def gates(gpushare: Gpushare) -> Iterator[None]:
-    """Let the extender release gated pods, as the component for gates does."""
-    parts = ("access", "policy") if gpushare.cluster.version.has_policies else ("access",)
+@pytest.fixture(scope="module")
+def gates(cluster: Cluster) -> Iterator[None]:
+    """Let the extender release gated pods, as the component for gates does.
+
+    It is restarted at the end: for a minute it believes that it still may.
+    """
+    parts = ("access", "policy") if cluster.version.has_policies else ("access",)
     files = [f"--filename={COMPONENTS / 'gates' / name}.yaml" for name in parts]
-    gpushare.cluster.kubectl("apply", *files)
+    cluster.kubectl("apply", *files)
     yield
-    gpushare.cluster.kubectl("delete", *files)
+    cluster.kubectl("delete", *files)
+    Gpushare(cluster).restart_extender()

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from extender.gangs.admission import Admission
 from extender.gangs.rights import PatchRight
@@ -147,13 +148,17 @@ async def test_without_the_right_to_patch_pods_nothing_is_kept_before_kube_sched
     assert len(await cluster.schedule("g-0", "g-1")) == 2
 
 
-async def test_nothing_is_planned_or_tried_any_more_soon_after_the_right_to_patch_is_taken_away():
+@pytest.mark.parametrize("gates", [GATED, ()], ids=["gated", "ungated"])
+async def test_nothing_is_planned_or_tried_any_more_soon_after_the_right_to_patch_is_taken_away(
+    gates,
+):
     cluster, api, admission = stage()
     await check(admission)
     api.allowed = False
-    cluster.add(*gated("g", 2, 2))
-    for _ in range(6):
+    cluster.add(*(member(f"g-{n}", "g", 2, units=12, gates=gates) for n in range(2)))
+    for _ in range(7):
         cluster.time.now += 6
+        cluster.cluster.expire_plans()
         await check(admission)
     assert (cluster.held, api.patches) == (0, {})
     assert api.refused == 2  # each pod once, before it was known
