@@ -27,7 +27,6 @@ class GangAnswers:
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
-        self._planning.slices.note_call()
         found = self._members.decide(pod, nodes)
         if found is Missing.WATCH:
             await self._grace.wait()

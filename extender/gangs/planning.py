@@ -21,8 +21,8 @@ from gpushare.process.time_slices import Turns
 log = logging.getLogger(__name__)
 
 TRIES: Final = 3  # the cluster may change while a plan is made
-SLICE_SECONDS: Final = 0.0001
-RESTS: Final = 9.0  # times as long, while kube-scheduler calls
+SLICE_SECONDS: Final = 0.0005
+RESTS: Final = 4.0  # times as long, for calls that are waited for
 
 
 class GangPlanning:

@@ -4,11 +4,9 @@ import asyncio
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from math import inf
 from typing import Final, TypeVar
 
 SLICE_SECONDS: Final = 0.002
-CALLS_SECONDS: Final = 0.05  # between calls of a kube-scheduler that is busy
 
 T = TypeVar("T")
 
@@ -35,8 +33,8 @@ def run_all(steps: Generator[None, None, T]) -> T:
 class Turns:
     """Runs short and long computations, a slice of one at a time, beside calls that are waited for.
 
-    After each ``seconds`` in all, of one computation or of many, other tasks have as long. While
-    calls come, they have ``rests`` times as long, unless somebody waits for a computation.
+    After each ``seconds`` in all, of one computation or of many, other tasks have ``rests`` times
+    as long; while one is in a hurry, they have as long.
     """
 
     def __init__(self, seconds: float = SLICE_SECONDS, rests: float = 1.0) -> None:
@@ -44,15 +42,10 @@ class Turns:
         self._lock = asyncio.Lock()
         self._used = 0.0  # seconds since others could run
         self._hurried = 0
-        self._called_at = -inf
-
-    def note_call(self) -> None:
-        """Rest more for CALLS_SECONDS: a call has come, and others may follow."""
-        self._called_at = time.perf_counter()
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
-        """Rest no more than usual as long as the context lasts: somebody waits for a result."""
+        """Rest less as long as the context lasts: somebody waits for a result."""
         self._hurried += 1
         try:
             yield
@@ -65,7 +58,7 @@ class Turns:
             async with self._lock:
                 if self._used >= self._seconds:
                     used, self._used = self._used, 0.0
-                    await asyncio.sleep(used * self._rests if self._must_rest() else used)
+                    await asyncio.sleep(used if self._hurried else used * self._rests)
                 began, before = time.perf_counter(), self._used
                 while self._used < self._seconds:
                     try:
@@ -75,6 +68,3 @@ class Turns:
                         return found
                     finally:
                         self._used = before + time.perf_counter() - began
-
-    def _must_rest(self) -> bool:
-        return not self._hurried and time.perf_counter() - self._called_at < CALLS_SECONDS

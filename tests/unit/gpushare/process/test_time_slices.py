@@ -1,11 +1,7 @@
 """Long computations run in slices, and other tasks run in between."""
 
 import asyncio
-import itertools
 import time
-from contextlib import nullcontext
-
-import pytest
 
 from gpushare.process import time_slices
 
@@ -93,26 +89,3 @@ async def test_nothing_else_runs_after_the_last_step_of_a_turn():
     assert await turns.run(steps()) == world
     assert world > 1
     task.cancel()
-
-
-@pytest.mark.parametrize(
-    ("is_called", "is_hurried", "rest"), [(False, False, 1), (True, False, 9), (True, True, 1)]
-)
-async def test_others_have_more_time_while_calls_come_and_nobody_waits_for_a_result(
-    monkeypatch, is_called, is_hurried, rest
-):
-    clock = itertools.count()
-    monkeypatch.setattr(time_slices.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(time_slices, "CALLS_SECONDS", 1000)
-    rests = []
-
-    async def sleep(seconds):
-        rests.append(seconds)
-
-    monkeypatch.setattr(time_slices.asyncio, "sleep", sleep)
-    turns = time_slices.Turns(1, 9)
-    if is_called:
-        turns.note_call()
-    with turns.hurry() if is_hurried else nullcontext():
-        await turns.run(iter([None] * 3))
-    assert rests == [rest] * 3  # each slice has one step, which takes one second
