@@ -161,5 +161,7 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "bind a member whatever the others have": lambda: patch.object(
         Members, "why_not_bind", lambda *_: None
     ),
-    "forget that a gang was whole": lambda: patch.object(Gangs, "_become_whole", lambda *_: None),
+    "give a gang a few seconds to become whole": lambda: patch.object(
+        Gangs, "complete_seconds", lambda *_: 5.0
+    ),
 }

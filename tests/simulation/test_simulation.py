@@ -17,8 +17,8 @@ FAST = {
     "forget pods whose card nobody can tell": 10,
     "count a pod with a deletionTimestamp as gone": 10,
     "forget what pods without GPU memory use after a list": 10,
-    "take over gangs that have begun without a plan": 10,
-    "bind a member whatever the others have": 10,
+    "take over gangs that have begun without a plan": 60,
+    "give a gang a few seconds to become whole": 30,
 }
 
 
