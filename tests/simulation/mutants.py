@@ -25,7 +25,7 @@ from gpushare.kube.lease import Election
 from gpushare.placement.reasons import NO_CARDS
 from tests.simulation.run import simulate
 
-MOST_RUNS: Final = 300
+MOST_RUNS: Final = 600
 
 
 def caught(mutant: str, most: int = MOST_RUNS) -> tuple[int, str] | None:

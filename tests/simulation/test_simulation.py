@@ -14,10 +14,10 @@ RUNS = 300 if os.environ.get("GPUSHARE_LONG") else 110  # `make trials` has more
 ITEMS = 12  # so that all processes of `make test` have some
 REPLAYED_SEED = 3  # with gangs, gated ones too
 FAST = {
-    "forget pods whose card nobody can tell": 10,
-    "count a pod with a deletionTimestamp as gone": 10,
-    "forget what pods without GPU memory use after a list": 10,
-    "take over gangs that have begun without a plan": 60,
+    "forget pods whose card nobody can tell": 30,
+    "count a pod with a deletionTimestamp as gone": 30,
+    "forget what pods without GPU memory use after a list": 30,
+    "take over gangs that have begun without a plan": 100,
     "give a gang a few seconds to become whole": 30,
 }
 
