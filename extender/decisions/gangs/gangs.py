@@ -112,7 +112,7 @@ class Gangs:
     def lacking(self, group: Group, record: GangRecord) -> int:
         """Return how many members up to the minimum have neither a node nor a slot.
 
-        Once a gang was whole, that is none: its members are placed one by one.
+        Return 0 once the gang was whole: its members are placed one by one.
         """
         if record.is_whole:
             return 0
