@@ -122,6 +122,18 @@ class Request(msgspec.Struct, gc=False, frozen=True):
         exposed = any(not (c.units or c.hides_cards) for c in self.containers)
         force_setattr(self, "exposes_cards", exposed)
 
+    @property
+    def fit_key(self) -> tuple[int, int, bool, bool, str, PlacementPolicy]:
+        """Return what decides about cards: requests with equal keys fit the same ones."""
+        return (
+            self.units_per_card,
+            self.card_count,
+            self.sets_cards,
+            self.exposes_cards,
+            self.runtime_class,
+            self.policy,
+        )
+
 
 def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
     """Return the most units that are in use at the same time (KEP-753).

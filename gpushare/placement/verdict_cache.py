@@ -77,14 +77,7 @@ class VerdictCache:
 
     def of(self, request: Request) -> Verdicts:
         """Return the current verdict on every node. Do not change or store the result."""
-        which = (
-            request.units_per_card,
-            request.card_count,
-            request.sets_cards,
-            request.exposes_cards,
-            request.runtime_class,
-            request.policy,
-        )
+        which = request.fit_key
         verdicts = self._classes.pop(which, None)
         now = self._changes.now
         changed = self._changes.since(verdicts.seen) if verdicts is not None else None

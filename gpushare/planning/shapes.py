@@ -85,14 +85,7 @@ class Reader:
         """Return the pod's shape; raise RequestError if no node can ever satisfy it."""
         parts = self._parts_of(pod)
         request = self._world.request_of(pod) if parts.asks_for_share else None
-        of_cards = request and (
-            request.units_per_card,
-            request.card_count,
-            request.sets_cards,
-            request.exposes_cards,
-            request.runtime_class,
-            request.policy,
-        )
+        of_cards = request and request.fit_key
         found = parts.shapes.get(of_cards)
         if found is None:
             key = (parts.requests, parts.rules, of_cards)
