@@ -16,14 +16,14 @@ from deviceplugin.cdi.rules import Probe
 
 
 @contextmanager
-def reading(folder: Path, suffix: str = ".json") -> Iterator[list[str]]:
-    """Somebody who reads each file as soon as it is there, as a runtime with CDI does."""
+def reading(folder: Path, pattern: str = "*.json") -> Iterator[list[str]]:
+    """Read each such file as soon as it is there, as a runtime with CDI does."""
     read: list[str] = []
     is_over = threading.Event()
 
     def follow() -> None:
         while not is_over.is_set():
-            for path in folder.glob(f"*{suffix}"):
+            for path in folder.glob(pattern):
                 try:
                     read.append(path.read_text())
                 except FileNotFoundError:
@@ -73,8 +73,10 @@ def test_an_unread_file_is_detected(folder: Path) -> None:
 
 def test_reads_of_other_files_do_not_count(folder: Path) -> None:
     folder.mkdir()
-    with reading(folder, ".new"):
+    (folder / "vendor.json").write_text("{}")
+    with reading(folder, "vendor.*") as read:
         assert probe(folder, 0.05) is Probe.UNREAD
+    assert read
 
 
 def test_files_of_a_killed_plugin_do_not_matter(folder: Path) -> None:
