@@ -24,15 +24,15 @@ class GangAnswers:
     def __init__(self, scheduling: Scheduling, planning: GangPlanning, grace: Grace) -> None:
         self._gangs, self._members = scheduling.gangs, scheduling.members
         self._planning, self._grace = planning, grace
+        self._pods = scheduling.state.pods
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
-        found = self._members.decide(pod, nodes)
-        if found is Missing.WATCH:
+        found = await self._of_member(pod, nodes)
+        is_rejected = found is not None and not found.fitting and not found.is_retried
+        if is_rejected and self._pods.was_rejected(pod.uid):
             await self._grace.wait()
-            found = self._members.decide(pod, nodes)
-        if isinstance(found, Missing):
-            found = await self._completed(pod, nodes, found)
+            found = await self._of_member(pod, nodes)
         if found is None:
             inside = self._gangs.in_zone(pod, nodes)
             found = await self._grace.filter(pod, inside)
@@ -48,6 +48,14 @@ class GangAnswers:
         if not self._members.may_preempt(pod):
             return Proposals([], dict.fromkeys(proposed, MEMBER_OF_GANG))
         return await self._grace.preempt(pod, proposed)
+
+    async def _of_member(self, pod: Pod, nodes: Sequence[str]) -> Filtered | None:
+        """Return the answer for a member of a gang; None for a pod that is placed by itself."""
+        found = self._members.decide(pod, nodes)
+        if found is Missing.WATCH:
+            await self._grace.wait()
+            found = self._members.decide(pod, nodes)
+        return await self._completed(pod, nodes, found) if isinstance(found, Missing) else found
 
     async def _completed(self, pod: Pod, nodes: Sequence[str], missing: Missing) -> Filtered | None:
         group = self._gangs.group_of(pod)

@@ -1,5 +1,7 @@
 """What kube-scheduler is answered about members of gangs, and what that leaves behind."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from extender.binding.binder import BindRefused
 from extender.binding.timing import WRITE_SECONDS
 from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.filter import Filtered
+from extender.decisions.gangs.members import AGAIN_SECONDS
 from gpushare.errors import NoRoom, OutcomeUnknown
 from gpushare.groups import reasons as texts
 from gpushare.objects.model import Node
@@ -63,6 +66,19 @@ async def test_of_two_gangs_that_do_not_fit_together_one_is_whole_and_the_other_
             await cluster.schedule(*pair)
     assert sorted(cluster.bound()) == names("x", 3)
     assert cluster.held == 0
+
+
+async def test_kube_scheduler_may_see_that_a_node_has_room_before_the_extender_does():
+    cluster = GangCluster(FOUR_GPUS)
+    well = cluster.nodes["b"]
+    cluster.put_node(changed(well, spec={"unschedulable": True}))
+    cluster.add(*gang("g", 4))
+    assert await cluster.schedule(*names("g", 4)) == {}
+    cluster.time.now += AGAIN_SECONDS
+    asked = asyncio.create_task(cluster.offered("g-0"))
+    await asyncio.sleep(0)
+    cluster.put_node(well)
+    assert (await asked)[0] != []
 
 
 async def test_no_preemption_is_tried_for_a_member_on_any_node_of_the_cluster():
