@@ -186,6 +186,7 @@ def test_a_gang_goes_where_the_volume_of_a_member_is_or_nowhere(pods: Workloads,
     assert set(bound(pods).values()) == {"gang-3"}
 
 
+@pytest.mark.usefixtures("gates")
 def test_a_node_that_is_cordoned_is_no_room_for_a_gang(pods: Workloads, gpushare: Gpushare):
     gpushare.cluster.kubectl("cordon", "gang-3")
     pods.create(*(member("all", number, 6, UNITS) for number in range(6)))
