@@ -62,6 +62,7 @@ class Admission:
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
         self._gangs.admits = await self._right.is_given()
+        self._gangs.gates_stay = self._right.is_denied
         if not self._gangs.admits:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
             return

@@ -40,6 +40,7 @@ class PatchRight:
         self._kube, self._clock = kube, clock
         self._asked_at = float("-inf")
         self._is_given = self._is_doubtful = False
+        self.is_denied = False  # the API server has said so
 
     async def is_given(self) -> bool:
         """Return whether pods may be patched; False until the API server has said so."""
@@ -51,6 +52,7 @@ class PatchRight:
         try:
             answer = await self._kube.request("POST", _PATH, body=_QUESTION)
             self._is_given = responses.decode(_decode, answer).status.allowed
+            self.is_denied = not self._is_given
         except ApiError as err:
             log.warning("the right to patch pods is unknown", extra={"why": str(err)})
         return self._is_given

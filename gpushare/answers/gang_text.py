@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
+from gpushare.contract import GATE_ADMISSION
 from gpushare.groups import reasons as problems
 from gpushare.groups.model import MOST_MEMBERS, Source
 from gpushare.planning import reasons
@@ -15,6 +16,10 @@ from gpushare.text.durations import short
 
 MOST_BYTES: Final = 600  # in an Event the sentence about the pod follows
 LATE_SECONDS: Final = 60.0  # of starting, until the sentence says what will happen
+GATES_STAY: Final = (
+    f"Nothing removes the scheduling gate {GATE_ADMISSION}: the extender may not patch pods. "
+    "`gpushare doctor` says what to do."
+)
 _LISTED: Final = 3  # shapes, gates
 _MOST_OF_NAME: Final = 80
 _MOST_OF_TEXT: Final = 300
@@ -51,7 +56,8 @@ def view(gang: GangFacts, now: float) -> GangView:
 
 def sentence(gang: GangFacts) -> str:
     """Return what people are told about a gang, at most MOST_BYTES."""
-    return _cut(_PHASES[gang.phase](gang), MOST_BYTES)
+    text = _PHASES[gang.phase](gang)
+    return _cut(f"{text} {GATES_STAY}" if gang.gates_stay else text, MOST_BYTES)
 
 
 def shapes_text(shapes: Sequence[Shape]) -> str:

@@ -75,6 +75,7 @@ class GangFacts:
     been STARTING, ``complete_seconds`` how long that may take, 0 if unknown. ``stranded`` members
     find no node that they may start on. ``bare``: bound members without a controller, which are
     never evicted. ``ending``: the pods of a gang all of whose pods are being deleted.
+    ``gates_stay``: members have gpushare's gate, and the extender may not remove it.
     """
 
     key: GroupKey
@@ -98,6 +99,7 @@ class GangFacts:
     stranded: int = 0
     bare: int = 0
     ending: int = 0
+    gates_stay: bool = False
 
 
 def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:
@@ -210,6 +212,10 @@ class GangStates(Protocol):
     A single pod with the gate is none here.
     """
 
+    @property
+    def gates_stay(self) -> bool:
+        """Return whether it is known that the extender may not remove gpushare's gates."""
+
     def views(self) -> Iterable[GangView]:
         """Return the gangs, in any order; they may change while the result is read."""
 
@@ -222,6 +228,8 @@ class GangStates(Protocol):
 
 class NoGangs:
     """There are no gangs, or nothing is known about them."""
+
+    gates_stay = False
 
     def views(self) -> Iterable[GangView]:
         return ()

@@ -25,6 +25,8 @@ class GroupStates:
     that have no room.
     """
 
+    gates_stay = False
+
     def __init__(
         self,
         groups: Groups,

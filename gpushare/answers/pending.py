@@ -133,7 +133,7 @@ class Pending(_View):
     ``nominated`` is the node where kube-scheduler makes room. ``scheduler`` is the pod's
     schedulerName while no scheduler has said anything about it. ``gang`` is the pod's gang, whose
     members start together; everything else is about the pod by itself. ``held``: gpushare's gate
-    keeps it from kube-scheduler, and no other gate.
+    keeps it from kube-scheduler, and no other gate. ``gates_stay``: the extender may not remove it.
     """
 
     cause: str
@@ -157,6 +157,7 @@ class Pending(_View):
     place: Free | None = None
     gang: GangView | None = None
     held: bool = False
+    gates_stay: bool = False
 
 
 def why_pending(
@@ -167,15 +168,16 @@ def why_pending(
     ``rooms`` are those of the pod's kind if the caller has them: then 1,000 nodes with 8 full GPUs
     cost 10 to 70 ms, else 0.5 s. ``gang`` is that of the pod.
     """
+    gates_stay = pod.waits_for_admission and known.gangs.gates_stay
     if not pod_annotations.asks_for_share(pod):
-        return _without_memory(pod, gang)
+        return _without_memory(pod, gang, gates_stay=gates_stay)
     try:
         request = known.request_of(pod)
         search = _Search(known, pod, request)
     except RequestError as err:
         return Pending(UNREADABLE, text=str(err), gang=gang)
     found = search.found
-    found.gang = gang
+    found.gang, found.gates_stay = gang, gates_stay
     is_reserved = known.ledger.has_reserve(pod.uid)  # a plan's slot is not a decision
     if is_reserved and any(each.pod_uid == pod.uid for each in known.ledger.reserves()):
         found.cause = BINDING
@@ -192,7 +194,7 @@ def why_pending(
     return found
 
 
-def _without_memory(pod: Pod, gang: GangView | None) -> Pending:
+def _without_memory(pod: Pod, gang: GangView | None, *, gates_stay: bool = False) -> Pending:
     return Pending(
         _state(pod) or WITHOUT,
         text=brief(message_of(pod)),
@@ -201,6 +203,7 @@ def _without_memory(pod: Pod, gang: GangView | None) -> Pending:
         scheduler=silent_scheduler(pod),
         gang=gang,
         held=pod.waits_for_admission,
+        gates_stay=gates_stay,
     )
 
 

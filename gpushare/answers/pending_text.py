@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpushare.answers import pending
+from gpushare.answers.gang_text import GATES_STAY
 from gpushare.answers.gangs import Phase
 from gpushare.answers.pending import Ending, Free, Pending
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
@@ -40,6 +41,8 @@ def _own(found: Pending) -> str:
         text += f" kube-scheduler last said: {_quoted(found.not_judged)}"
     if found.gates and found.cause not in {pending.GATED, pending.ENDING}:
         text += f" {_gated(found)}"
+    if found.gates_stay and found.gang is None:
+        text += f" {GATES_STAY}"
     if found.nominated:
         text += f" kube-scheduler is making room for it on {_short(found.nominated)}."
     return text
@@ -74,7 +77,7 @@ def _not_looked_at(found: Pending) -> str:
 def _without(found: Pending) -> str:
     text = "requests no GPU memory"
     if found.held:
-        return f"{text}; gpushare removes its scheduling gate with those of its gang."
+        return _held(found, text, "; gpushare removes its scheduling gate with those of its gang")
     if found.text:
         return f"{text}; kube-scheduler last said: {_quoted(found.text)}"
     return f"{text}."
@@ -129,9 +132,13 @@ def _slot(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
     text = f"a place is kept for it ({where})"
     if found.held:
-        return f"{text}, and gpushare removes its scheduling gate now."
+        return _held(found, text, ", and gpushare removes its scheduling gate now")
     text += ", but kube-scheduler has not placed it there yet"
     return f"{text}; it last said: {_quoted(found.text)}" if found.text else f"{text}."
+
+
+def _held(found: Pending, text: str, release: str) -> str:
+    return f"{text}." if found.gates_stay else f"{text}{release}."
 
 
 def _ending(_: Pending) -> str:
@@ -150,11 +157,12 @@ def _excluded(found: Pending) -> str:
 
 def _fits(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
+    text = f"its GPU memory fits now ({where})"
     if found.held:
-        return f"its GPU memory fits now ({where}), and gpushare removes its scheduling gate soon."
+        return _held(found, text, ", and gpushare removes its scheduling gate soon")
     if found.scheduler:
-        return f"its GPU memory fits now ({where}), but {_not_looked_at(found)}"
-    text = f"its GPU memory fits now ({where}), but kube-scheduler has not placed it there yet"
+        return f"{text}, but {_not_looked_at(found)}"
+    text += ", but kube-scheduler has not placed it there yet"
     if found.text:
         return f"{text}; it last said: {_quoted(found.text)}"
     return f"{text}."

@@ -29,6 +29,8 @@ class SimulatedGangs:
     A gang that has been complete once is PLACED: its later members are placed one by one.
     """
 
+    gates_stay = False
+
     def __init__(self, world: SimulatedWorld, pod_groups: Iterable[PodGroup]) -> None:
         self.at = 0
         self._world, self._planner = world, Planner(world)

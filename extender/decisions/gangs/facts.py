@@ -33,6 +33,10 @@ class GangViews:
         group = self._state.groups.of(uid)
         return self._view(group) if group is not None and group.is_ours else None
 
+    @property
+    def gates_stay(self) -> bool:
+        return self._gangs.gates_stay
+
     def figures(self) -> GangFigures:
         phases: Counter[str] = Counter()
         waiting = 0
@@ -54,6 +58,7 @@ class GangViews:
             self._shown.facts(group),
             zone=gangs.zone_of(group) or "",
             complete_seconds=gangs.complete_seconds(group),
+            gates_stay=gangs.gates_stay and bool(group.gated),
         )
         record = gangs.known(group)
         if record is None:

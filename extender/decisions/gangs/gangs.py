@@ -60,13 +60,14 @@ class Gangs:
 
     ``may_keep``: whether plans may be kept; false once this replica has stopped deciding.
     ``admits``: whether waiting gangs are planned again also if kube-scheduler does not ask.
+    ``gates_stay``: whether this replica decides, and may not remove gates.
     """
 
     def __init__(self, state: ClusterState, policy: GangPolicy = _POLICY) -> None:
         self.state, self._ledger, self._groups = state, state.ledger, state.groups
         self.policy = policy
         self.records: dict[str, GangRecord] = {}
-        self.may_keep, self.admits = True, False
+        self.may_keep, self.admits, self.gates_stay = True, False, False
 
     def group_of(self, pod: Pod) -> Group | None:
         """Return the gang of a pod as the watch has shown it."""
@@ -282,7 +283,7 @@ class Gangs:
 
         No plan that is being made is kept any more, until this replica takes over again.
         """
-        self.may_keep = self.admits = False
+        self.may_keep = self.admits = self.gates_stay = False
         for record in self.records.values():
             record.plan, record.tried, record.no_room = "", None, None
             record.offered.clear()

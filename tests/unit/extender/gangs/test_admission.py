@@ -6,11 +6,15 @@ import msgspec
 import pytest
 
 from extender.gangs.admission import Admission
-from extender.gangs.rights import PatchRight
+from extender.gangs.rights import MISSING_SECONDS, PatchRight
 from extender.gates.releaser import Releaser
+from gpushare.answers.gang_text import GATES_STAY
+from gpushare.answers.pending import why_pending
+from gpushare.answers.pending_text import sentence
 from gpushare.contract import ANNOTATION_POKE, ANNOTATION_SLOT, GATE_ADMISSION
 from gpushare.errors import ApiError
 from gpushare.objects.scheduling import SchedulingGate
+from gpushare.process.time_slices import run_all
 from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
@@ -146,6 +150,28 @@ async def test_without_the_right_to_patch_pods_nothing_is_kept_before_kube_sched
     await check(admission)
     assert (cluster.held, api.patches) == (0, {})
     assert len(await cluster.schedule("g-0", "g-1")) == 2
+
+
+async def test_pods_whose_gate_nothing_removes_say_so():
+    cluster, api, admission = stage()
+    gate = {"scheduling_gates": (SchedulingGate(GATE_ADMISSION),)}
+    cluster.add(*gated("g", 3, 3), changed(pod("single", 4), spec=gate), pod("free", 4))
+
+    def said(name: str) -> str:
+        state, found = cluster.cluster.state, cluster.kube.pods[name]
+        gang = state.gangs.view_of(found.uid)
+        return sentence(run_all(why_pending(state, found, gang=gang)))
+
+    assert said("single").endswith(", and gpushare removes its scheduling gate soon.")
+    api.allowed = False
+    await check(admission)
+    assert said("single").endswith(f"its GPU memory fits now (a, GPU 0). {GATES_STAY}")
+    assert said("g-0").endswith(f"Waiting for a plan for 3 x 12 MiB. {GATES_STAY}")
+    assert GATES_STAY not in said("free")
+    api.allowed = True
+    cluster.time.now += MISSING_SECONDS
+    await check(admission)
+    assert GATES_STAY not in said("single") + said("g-0")
 
 
 @pytest.mark.parametrize("gates", [GATED, ()], ids=["gated", "ungated"])

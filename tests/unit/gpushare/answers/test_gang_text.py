@@ -283,6 +283,7 @@ numbers = st.integers(0, 2000)
         complete_seconds=st.floats(0, 1e6),
         stranded=numbers,
         bare=numbers,
+        gates_stay=st.booleans(),
     )
 )
 def test_every_gang_has_a_sentence_that_fits_an_event(gang: GangFacts) -> None:
