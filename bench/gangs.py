@@ -1,6 +1,6 @@
 """Measures how long a gang of 512 pods takes from its creation to its last bound pod.
 
-    python -m bench.gangs [--rounds N]
+    python -m bench.gangs [--rounds N] [--nodes N]
 
 The real kube-scheduler with gpushare, on 1,000 paper nodes with 8 GPUs. The floor is 512 equal pods
 that belong to no gang, created in the same way. A gated gang is released once it has room; the
@@ -25,7 +25,8 @@ from gpushare.contract import GATE_ADMISSION, LABEL_GANG, LABEL_GANG_MINIMUM
 from localcluster.gpushare import ROOT, Gpushare
 from localcluster.interrupts import run_command
 
-SHAPE: Final = Shape(1000, 8, 0)
+NODES: Final = 1000
+CARDS: Final = 8
 MEMBERS: Final = 512
 UNITS: Final = 30
 ROUNDS: Final = 2
@@ -74,12 +75,12 @@ async def measure(api: ApiServer, case: Case, group: str) -> float:
     return times[-1] - began
 
 
-async def run(rounds: int) -> Mapping[str, Sequence[float]]:
+async def run(rounds: int, nodes: int) -> Mapping[str, Sequence[float]]:
     """Return the seconds of each case in each round; the cases are measured in turn."""
     found: dict[str, list[float]] = {case.title: [] for case in CASES}
     with cluster_up() as cluster:
         async with ApiServer.of(cluster) as api:
-            await fill(api, SHAPE)
+            await fill(api, Shape(nodes, CARDS, 0))
             Gpushare(cluster).apply_access()
             cluster.kubectl("apply", "-f", str(_ACCESS))
             scheduler = Scheduler(cluster)
@@ -97,10 +98,12 @@ async def run(rounds: int) -> Mapping[str, Sequence[float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.gangs", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    found = asyncio.run(run(parser.parse_args().rounds))
+    parser.add_argument("--nodes", type=int, default=NODES)
+    given = parser.parse_args()
+    found = asyncio.run(run(given.rounds, given.nodes))
     floor = statistics.median(found[SINGLE.title])
     print(
-        f"\n{MEMBERS} pods, {SHAPE.nodes} nodes: seconds from the first creation to the last bind"
+        f"\n{MEMBERS} pods, {given.nodes} nodes: seconds from the first creation to the last bind"
     )
     for case in CASES:
         seconds = statistics.median(found[case.title])
