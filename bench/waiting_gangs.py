@@ -42,6 +42,7 @@ from gpushare.contract import (
     LABEL_GANG_MINIMUM,
 )
 from gpushare.objects.model import Pod
+from gpushare.process.polled_loop import PolledLoop
 
 NODES: Final = 1000
 EMPTIER: Final = 3  # nodes with 8 x 20 units left; the others have 4 to 8 units left on each GPU
@@ -244,4 +245,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=PolledLoop) as runner:
+        runner.run(main())

@@ -66,8 +66,9 @@ class Routes:
         planning: GangPlanning | None = None,
     ) -> None:
         scheduling = cluster.scheduling
-        answers = GangAnswers(scheduling, planning or GangPlanning(scheduling), cluster.grace)
-        self._verbs = Verbs(scheduling, answers, binder)
+        planning = planning or GangPlanning(scheduling)
+        answers = GangAnswers(scheduling, planning, cluster.grace)
+        self._verbs = Verbs(scheduling, answers, binder, planning.slices)
         self._reading = Reading(cluster.state)
         self._streams = ChangeStreams(
             cluster.state, leads, history or History(), usage=usage is not None

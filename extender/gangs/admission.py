@@ -73,9 +73,9 @@ class Admission:
             if not self._gangs.is_due(group, self._gangs.record(group)):
                 continue
             await self._gated.plan(above=group.priority)
-            await asyncio.sleep(0)
+            await self._planning.slices.pause()
             if await self._planning.plan(group):
-                await asyncio.sleep(0)
+                await self._planning.slices.pause()
                 await self._planning.slices.run(self._begin(tasks, self._of_gang(group)))
             if time.perf_counter() > until:
                 break

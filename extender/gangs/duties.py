@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
@@ -15,7 +15,6 @@ from extender.gangs.takeover import Takeover
 from extender.gangs.undo import Undo
 from extender.watch.events import Notice
 from gpushare.kube.client import Kube
-from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class GangDuties:
         kube: Kube,
         notice: Notice,
     ) -> None:
-        state, self._gangs = scheduling.state, scheduling.gangs
+        state, self._gangs, self._planning = scheduling.state, scheduling.gangs, planning
         self._stages = GangStages(scheduling.gangs)
         self._groups, self._refreshed_at = state.groups, 0
         self._repair = SlotRepair(state, self._gangs, planning)
@@ -60,7 +59,7 @@ class GangDuties:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for duty in self._all:
-                tasks.create_task(_repeat(duty))
+                tasks.create_task(self._repeat(duty))
 
     async def check(self) -> None:
         """Fulfill each duty once."""
@@ -74,9 +73,9 @@ class GangDuties:
         self._refreshed_at = changes.now
         if names is None:
             names = [str(group.key) for group in self._groups]
-        await in_slices(self._refreshed(names))
+        await self._planning.slices.run(self._refreshed(names))
 
-    def _refreshed(self, names: Iterable[str]) -> Iterator[None]:
+    def _refreshed(self, names: Iterable[str]) -> Generator[None, None, None]:
         for name in names:
             self._gangs.refresh(name)
             yield
@@ -87,8 +86,8 @@ class GangDuties:
             log.warning("hold of a gang has expired", extra={"gang": record.owner})
         await self._repair.check()
 
-
-async def _repeat(duty: Duty) -> None:
-    while True:
-        await asyncio.sleep(EVERY_SECONDS)
-        await duty()
+    async def _repeat(self, duty: Duty) -> None:
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            await self._planning.slices.pause()
+            await duty()

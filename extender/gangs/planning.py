@@ -101,7 +101,7 @@ class GangPlanning:
         began = time.perf_counter()
         nodes = ((pod.uid, hinted_node(pod)) for pod in ask.members)
         ask = replace(ask, hints={uid: node for uid, node in nodes if node})
-        await asyncio.sleep(0)  # a gang of a thousand was read
+        await self.slices.pause()  # a gang of a thousand was read
         found = await self.slices.run(self.planner.plan(ask))
         outcome = "fits" if isinstance(found, Plan) else "given_up" if found.gave_up else "no_room"
         PLANS.labels(outcome).inc()

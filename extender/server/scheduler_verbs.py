@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from extender.binding.binder import Binder, BindRefused
 from extender.decisions.scheduling import Scheduling
@@ -25,6 +26,7 @@ from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import UndecodedPod, pod_of
+from gpushare.process.time_slices import Turns
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +34,29 @@ MAX_NAME: Final = 253
 
 
 class Verbs:
-    def __init__(self, scheduling: Scheduling, answers: GangAnswers, binder: Binder) -> None:
+    """``turns`` are those of computations that let these calls pass."""
+
+    def __init__(
+        self, scheduling: Scheduling, answers: GangAnswers, binder: Binder, turns: Turns
+    ) -> None:
         self._scheduling, self._answers, self._binder = scheduling, answers, binder
+        self._turns = turns
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_post(f"{EXTENDER_PREFIX}/filter", self._filter, name="filter")
-        app.router.add_post(f"{EXTENDER_PREFIX}/prioritize", self._prioritize, name="prioritize")
-        app.router.add_post(f"{EXTENDER_PREFIX}/bind", self._bind, name="bind")
-        app.router.add_post(f"{EXTENDER_PREFIX}/preempt", self._preempt, name="preempt")
+        for name, handler in (
+            ("filter", self._first(self._filter)),
+            ("prioritize", self._first(self._prioritize)),
+            ("preempt", self._first(self._preempt)),
+            ("bind", self._bind),  # kube-scheduler places other pods while one is bound
+        ):
+            app.router.add_post(f"{EXTENDER_PREFIX}/{name}", handler, name=name)
+
+    def _first(self, handler: Handler) -> Handler:
+        async def answered(request: web.Request) -> web.StreamResponse:
+            with self._turns.answering():
+                return await handler(request)
+
+        return answered
 
     async def _filter(self, request: web.Request) -> web.Response:
         args = await decoded(decode_args, request)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpushare.errors import RestartNeeded, SettingsError
+from gpushare.process.polled_loop import PolledLoop
 
 
 async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
@@ -65,7 +66,8 @@ def run(program: Callable[[], Coroutine[Any, Any, None]], name: str) -> int:
     The code is 2 for SettingsError and 3 for RestartNeeded, each with a line on standard error.
     """
     try:
-        asyncio.run(program())
+        with asyncio.Runner(loop_factory=PolledLoop) as runner:
+            runner.run(program())
     except (SettingsError, RestartNeeded) as err:
         sys.stderr.write(f"{name}: {err}\n")
         return 2 if isinstance(err, SettingsError) else 3

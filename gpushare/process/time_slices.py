@@ -6,7 +6,12 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
+from gpushare.process.polled_loop import has_arrivals
+
 SLICE_SECONDS: Final = 0.002
+QUIET_SECONDS: Final = 0.001  # after an answer: its reader needs a CPU, and may ask again at once
+MOST_SECONDS: Final = 0.01  # that one slice waits for calls
+LOOK_SECONDS: Final = 0.00005  # between two looks at what has arrived
 
 T = TypeVar("T")
 
@@ -34,14 +39,18 @@ class Turns:
     """Runs short and long computations, a slice of one at a time, beside calls that are waited for.
 
     After each ``seconds`` in all, of one computation or of many, other tasks have ``rests`` times
-    as long; while one is in a hurry, they have as long.
+    as long; while one is in a hurry, they have as long. Without a hurry no slice begins while a
+    call is being answered, and one ends when something arrives, which may be the next call. A call
+    is handled in several turns of the event loop: with a slice between each two of them it would
+    wait for all of these slices.
     """
 
     def __init__(self, seconds: float = SLICE_SECONDS, rests: float = 1.0) -> None:
         self._seconds, self._rests = seconds, rests
         self._lock = asyncio.Lock()
         self._used = 0.0  # seconds since others could run
-        self._hurried = 0
+        self._hurried = self._calls = 0
+        self._answered_at = float("-inf")
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
@@ -52,6 +61,21 @@ class Turns:
         finally:
             self._hurried -= 1
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Let no slice begin as long as the context lasts: a call is being answered."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._answered_at = time.perf_counter()
+
+    async def pause(self) -> None:
+        """Let others run between two short computations that are not run in steps."""
+        await asyncio.sleep(0)
+        await self._let_calls_pass()
+
     async def run(self, steps: Generator[None, None, T]) -> T:
         """Run all steps and return their result; nothing else runs after the last step."""
         while True:
@@ -59,7 +83,9 @@ class Turns:
                 if self._used >= self._seconds:
                     used, self._used = self._used, 0.0
                     await asyncio.sleep(used if self._hurried else used * self._rests)
+                await self._let_calls_pass()
                 began, before = time.perf_counter(), self._used
+                look_at = before + LOOK_SECONDS
                 while self._used < self._seconds:
                     try:
                         next(steps)
@@ -68,3 +94,17 @@ class Turns:
                         return found
                     finally:
                         self._used = before + time.perf_counter() - began
+                    if self._used >= look_at and not self._hurried:
+                        if has_arrivals():
+                            break
+                        look_at = self._used + LOOK_SECONDS
+
+    async def _let_calls_pass(self) -> None:
+        now = time.perf_counter()
+        until = now + MOST_SECONDS
+        while now < until and not self._hurried:
+            is_quiet = now - self._answered_at >= QUIET_SECONDS
+            if is_quiet and not self._calls and not has_arrivals():
+                return
+            await asyncio.sleep(QUIET_SECONDS)
+            now = time.perf_counter()

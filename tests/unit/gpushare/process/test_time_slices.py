@@ -1,9 +1,11 @@
 """Long computations run in slices, and other tasks run in between."""
 
 import asyncio
+import os
 import time
 
 from gpushare.process import time_slices
+from gpushare.process.polled_loop import PolledLoop
 
 
 async def test_other_tasks_run_between_slices(monkeypatch):
@@ -89,3 +91,71 @@ async def test_nothing_else_runs_after_the_last_step_of_a_turn():
     assert await turns.run(steps()) == world
     assert world > 1
     task.cancel()
+
+
+async def test_no_slice_begins_while_a_call_is_answered(monkeypatch):
+    monkeypatch.setattr(time_slices, "MOST_SECONDS", 3600.0)
+    turns, taken, moved = time_slices.Turns(1e-9), 0, asyncio.Event()
+
+    def steps():
+        nonlocal taken
+        while True:
+            taken += 1
+            moved.set()
+            yield
+
+    task = asyncio.create_task(turns.run(steps()))
+    await moved.wait()
+    with turns.answering():
+        before = taken
+        moved.clear()
+        await asyncio.sleep(5 * time_slices.QUIET_SECONDS)
+        assert taken == before
+    await moved.wait()
+    task.cancel()
+
+
+def one_step():
+    yield
+    return 7
+
+
+async def test_a_call_that_is_never_answered_stops_no_computation():
+    turns = time_slices.Turns()
+    with turns.answering():
+        assert await turns.run(one_step()) == 7
+
+
+async def test_a_computation_for_a_call_waits_for_no_other_call(monkeypatch):
+    monkeypatch.setattr(time_slices, "MOST_SECONDS", 3600.0)
+    turns = time_slices.Turns()
+    with turns.answering(), turns.hurry():
+        assert await asyncio.wait_for(turns.run(one_step()), 60) == 7
+
+
+def test_a_slice_ends_when_something_arrives():
+    read, write = os.pipe()
+    number, last = 0, 1_000_000
+
+    def steps():
+        nonlocal number
+        for number in range(last + 1):
+            if number == last // 1000:
+                os.write(write, b"x")
+            yield
+
+    async def program() -> int:
+        loop = asyncio.get_running_loop()
+        arrived = loop.create_future()
+        loop.add_reader(read, lambda: arrived.done() or arrived.set_result(number))
+        task = asyncio.create_task(time_slices.Turns(3600.0).run(steps()))
+        try:
+            return await arrived
+        finally:
+            loop.remove_reader(read)
+            task.cancel()
+
+    with asyncio.Runner(loop_factory=PolledLoop) as runner:
+        assert runner.run(program()) < last
+    os.close(read)
+    os.close(write)
