@@ -137,7 +137,7 @@ class Members:
     def _with_slot(
         self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
     ) -> Filtered | Missing:
-        if not record.is_whole and self._gangs.lacking(group, record):
+        if self._gangs.lacking(group, record):
             return self._without_room(group, record, nodes)
         if record.begun_at is None:
             # A member about which kube-scheduler never asks must not hold the room forever.

@@ -83,7 +83,7 @@ class GangPlans:
         """Let go of a part of a plan to which the rest cannot be added; return whether it has."""
         record = self._gangs.record(group)
         is_part = record.plan and record.begun_at is None and self._gangs.lacking(group, record)
-        if not is_part or record.is_whole or self._gangs.is_binding(group):
+        if not is_part or self._gangs.is_binding(group):
             return False
         self._gangs.give_up(group)
         return True
