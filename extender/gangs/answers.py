@@ -24,14 +24,11 @@ class GangAnswers:
     def __init__(self, scheduling: Scheduling, planning: GangPlanning, grace: Grace) -> None:
         self._gangs, self._members = scheduling.gangs, scheduling.members
         self._planning, self._grace = planning, grace
-        self._pods = scheduling.state.pods
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
         found = await self._of_member(pod, nodes)
-        is_rejected = found is not None and not found.fitting and not found.is_retried
-        if is_rejected and self._pods.was_rejected(pod.uid):
-            await self._grace.wait()
+        if found is not None and await self._grace.waited(pod, found):
             found = await self._of_member(pod, nodes)
         if found is None:
             inside = self._gangs.in_zone(pod, nodes)

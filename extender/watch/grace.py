@@ -35,13 +35,23 @@ class Grace:
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod, and note the answer."""
-        scheduling, state, uid = self._scheduling, self._scheduling.state, pod.metadata.uid
-        found = scheduling.filter(pod, nodes)
-        if not found.fitting and state.pods.was_rejected(uid):
-            await self.wait()
-            found = scheduling.filter(pod, nodes)
+        found = self._scheduling.filter(pod, nodes)
+        if await self.waited(pod, found):
+            found = self._scheduling.filter(pod, nodes)
         self.note(pod, len(nodes), found)
         return found
+
+    async def waited(self, pod: Pod, found: Filtered) -> bool:
+        """Wait before a pod is rejected again; return whether to decide a second time.
+
+        It need not wait for an answer after which kube-scheduler tries the pod again anyway.
+        """
+        if found.fitting or found.is_retried:
+            return False
+        if not self._scheduling.state.pods.was_rejected(pod.uid):
+            return False
+        await self.wait()
+        return True
 
     def note(self, pod: Pod, asked: int, found: Filtered) -> None:
         """Note an answer about so many nodes: explain and Events say why a pod is rejected."""
