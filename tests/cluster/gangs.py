@@ -68,11 +68,12 @@ def member(
     *,
     source: Source = Source.LABELS,
     in_one_zone: bool = False,
+    is_gated: bool = False,
     **spec: Any,
 ) -> dict[str, Any]:
     """Describe a member for the nodes of `gpu_nodes`."""
     made = on_stage(f"{gang}-{number}", units, **spec)
-    return in_gang(made, gang, minimum, source=source, in_one_zone=in_one_zone)
+    return in_gang(made, gang, minimum, source=source, in_one_zone=in_one_zone, is_gated=is_gated)
 
 
 def in_gang(
@@ -82,6 +83,7 @@ def in_gang(
     *,
     source: Source = Source.LABELS,
     in_one_zone: bool = False,
+    is_gated: bool = False,
 ) -> dict[str, Any]:
     """Make a pod a member of a gang; return it."""
     labels: dict[str, str] = made["metadata"].setdefault("labels", {})
@@ -98,6 +100,8 @@ def in_gang(
             made["spec"]["schedulingGroup"] = {"podGroupName": gang}
     if in_one_zone:
         annotations[ANNOTATION_GANG_ZONE] = ZONE
+    if is_gated:
+        made["spec"]["schedulingGates"] = [{"name": GATE_ADMISSION}]
     return made
 
 
@@ -108,14 +112,11 @@ def gang_on_kubelets(
 
     ``units`` are by member, of each of its ``cards`` GPUs.
     """
-    spec: dict[str, Any] = {"terminationGracePeriodSeconds": 1}
-    if is_gated:
-        spec["schedulingGates"] = [{"name": GATE_ADMISSION}]
     made = []
     for name, amount in zip(names(gang, len(units)), units, strict=True):
         metadata = {"labels": {LABEL_CARD_COUNT: str(cards)}}
-        described = pod(name, cards * amount, metadata=metadata, **spec)
-        made.append(in_gang(described, gang, len(units)))
+        described = pod(name, cards * amount, metadata=metadata, terminationGracePeriodSeconds=1)
+        made.append(in_gang(described, gang, len(units), is_gated=is_gated))
     return made
 
 
@@ -153,3 +154,19 @@ def wait_members(pods: Workloads, seconds: float = 40, **wanted: int) -> None:
         return None if found == Counter(wanted) else str(dict(found))
 
     wait_until(f"bound members {wanted}", different, seconds=seconds)
+
+
+def wait_one_whole(pods: Workloads, gangs: Sequence[str], size: int) -> tuple[str, str]:
+    """Wait until all members of one of two gangs are bound, and no other pod is.
+
+    Return that gang and the other one.
+    """
+
+    def different() -> str | None:
+        found = members_bound(pods)
+        return None if found in [{gang: size} for gang in gangs] else str(dict(found))
+
+    wait_until("one gang to be whole", different, seconds=30)
+    (whole,) = members_bound(pods)
+    (other,) = set(gangs) - {whole}
+    return whole, other

@@ -15,7 +15,6 @@ from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
     ANNOTATION_SLOT,
-    GATE_ADMISSION,
 )
 from localcluster.cluster import Cluster
 from localcluster.controlplane import SCHEDULER
@@ -83,8 +82,7 @@ def stopped(cluster: Cluster, program: str) -> Iterator[None]:
 
 
 def gang(size: int) -> list[dict[str, Any]]:
-    gate = [{"name": GATE_ADMISSION}]
-    made = (member("gang", each, size, UNITS, schedulingGates=gate) for each in range(size))
+    made = (member("gang", each, size, UNITS, is_gated=True) for each in range(size))
     return [with_cpu(each, "1") for each in made]
 
 

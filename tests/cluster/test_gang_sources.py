@@ -1,18 +1,26 @@
 """Gangs on a real kube-scheduler, by whatever they are stated, with gpushare's gate or without."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from gpushare.contract import GATE_ADMISSION
 from gpushare.groups.model import Source
 from localcluster.cluster import Cluster
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
 from tests.cluster.expect import wait_event
-from tests.cluster.gangs import UNITS, bound, gpu_nodes, member, members_bound, names, wait_members
+from tests.cluster.gangs import (
+    UNITS,
+    bound,
+    gpu_nodes,
+    member,
+    members_bound,
+    names,
+    wait_members,
+    wait_one_whole,
+)
 from tests.cluster.kubernetes import chosen
 from tests.cluster.pod_groups import (
     DEFINITION,
@@ -71,19 +79,13 @@ def wait_said(gpushare: Gpushare, gang: str, text: str) -> None:
 def test_of_two_gangs_that_exclude_each_other_one_is_whole_and_then_the_other(
     pods: Workloads, source: Source, is_gated: bool
 ):
-    spec: dict[str, Any] = {"schedulingGates": [{"name": GATE_ADMISSION}]} if is_gated else {}
     for gang in ("x", "y"):
         state(pods.cluster, gang, 4, source)
     for number in range(4):
-        pods.create(*(member(gang, number, 4, 12, source=source, **spec) for gang in ("x", "y")))
-
-    def not_one_whole() -> str | None:
-        found = members_bound(pods)
-        return None if found in ({"x": 4}, {"y": 4}) else str(found)
-
-    wait_until("one gang to be whole", not_one_whole, seconds=30)
-    (whole,) = members_bound(pods)
-    (other,) = {"x", "y"} - {whole}
+        pods.create(
+            *(member(g, number, 4, 12, source=source, is_gated=is_gated) for g in ("x", "y"))
+        )
+    whole, other = wait_one_whole(pods, ("x", "y"), 4)
     wait_event(pods, f"{other}-0", "No room for 4 x 12 MiB together")
     assert members_bound(pods) == {whole: 4}
     pods.delete(*names(whole, 4))
@@ -95,9 +97,8 @@ def test_of_two_gangs_that_exclude_each_other_one_is_whole_and_then_the_other(
 def test_a_gang_waits_for_its_members(
     pods: Workloads, gpushare: Gpushare, source: Source, is_gated: bool
 ):
-    spec: dict[str, Any] = {"schedulingGates": [{"name": GATE_ADMISSION}]} if is_gated else {}
     state(pods.cluster, "few", 3, source)
-    made = [member("few", number, 3, UNITS, source=source, **spec) for number in range(3)]
+    made = [member("few", n, 3, UNITS, source=source, is_gated=is_gated) for n in range(3)]
     pods.create(*made[:2])
     wait_said(gpushare, "few", "Waiting for 1 of 3 members")
     assert bound(pods) == {}

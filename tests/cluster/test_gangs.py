@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpushare.contract import GATE_ADMISSION
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
@@ -23,6 +22,7 @@ from tests.cluster.gangs import (
     names,
     on_stage,
     wait_members,
+    wait_one_whole,
 )
 from tests.cluster.history import History
 
@@ -42,13 +42,7 @@ def test_of_two_gangs_created_in_turns_one_is_whole_and_the_other_keeps_nothing(
         for gang in ("x", "y"):
             pods.create(member(gang, number, 4, 12))
 
-    def not_one_whole() -> str | None:
-        found = members_bound(pods)
-        return None if found in ({"x": 4}, {"y": 4}) else str(found)
-
-    wait_until("one gang to be whole", not_one_whole, seconds=30)
-    (whole,) = members_bound(pods)
-    other = {"x": "y", "y": "x"}[whole]
+    whole, other = wait_one_whole(pods, ("x", "y"), 4)
     # These would find no empty GPU if anything were kept for the other gang.
     pods.create(*(on_stage(name, UNITS) for name in ("single-0", "single-1")))
     wait_bound(pods, "single-0", "single-1")
@@ -200,9 +194,8 @@ def test_a_node_that_is_cordoned_is_no_room_for_a_gang(pods: Workloads, gpushare
 def test_a_gated_gang_is_released_into_one_zone_once_it_has_room(pods: Workloads):
     pods.create(*(on_stage(f"filler-{number}", 10) for number in range(2)))
     wait_bound(pods, *names("filler", 2))
-    gate = [{"name": GATE_ADMISSION}]
     for number, units in enumerate((12, 12, 12, 12, None)):  # the last one only has CPU
-        pods.create(member("gated", number, 5, units, in_one_zone=True, schedulingGates=gate))
+        pods.create(member("gated", number, 5, units, in_one_zone=True, is_gated=True))
     wait_event(pods, "gated-0", "zone a has room for")
     assert {name.partition("-")[0] for name in bound(pods)} == {"filler"}
     pods.delete(*names("filler", 2))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from gpushare.contract import GATE_ADMISSION, LABEL_CARD_COUNT, LABEL_GANG
+from gpushare.contract import LABEL_CARD_COUNT, LABEL_GANG
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare
@@ -57,8 +57,6 @@ class Described:
         spec: dict[str, Any] = {"metadata": {"labels": {}, "ownerReferences": [owner]}}
         if self.cards > 1:
             spec["metadata"]["labels"][LABEL_CARD_COUNT] = str(self.cards)
-        if self.is_gated:
-            spec["schedulingGates"] = [{"name": GATE_ADMISSION}]
         if self.part:
             spec["nodeSelector"] = {PART: self.part}
         return member(
@@ -67,6 +65,7 @@ class Described:
             self.minimum,
             self.units * self.cards,
             in_one_zone=self.in_one_zone,
+            is_gated=self.is_gated,
             **spec,
         )
 
