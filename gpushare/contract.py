@@ -48,6 +48,13 @@ ANNOTATION_SLOT: Final = "gpushare.aliyun.com/slot"
 # Pod annotation, extender: another value makes kube-scheduler try a member of a gang again.
 ANNOTATION_POKE: Final = "gpushare.aliyun.com/poke"
 
+# Pod label, user: "true" lets the extender evict the pod for a more important one if its setting
+# ``preemption.victims`` is "preemptible".
+LABEL_PREEMPTIBLE: Final = "gpushare.aliyun.com/preemptible"
+
+# Pod annotation, extender, written before the first eviction for the pod: its victims. A hint.
+ANNOTATION_EVICTING: Final = "gpushare.aliyun.com/evicting"
+
 # Pod annotations, user: the placement policy (cards/placement_policy.py).
 ANNOTATION_NODE_POLICY: Final = "gpushare.aliyun.com/node-policy"
 ANNOTATION_CARD_POLICY: Final = "gpushare.aliyun.com/card-policy"

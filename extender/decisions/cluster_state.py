@@ -1,7 +1,8 @@
 """What the extender knows about the cluster: the ledger, pods and nodes (pure)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 from typing import Final
 
 from extender.decisions.failing_nodes import FailingNodes
@@ -9,9 +10,11 @@ from extender.decisions.pod_records import PodRecords
 from extender.decisions.soft_taints import SoftTaints
 from gpushare.answers.gangs import GangStates
 from gpushare.answers.group_states import GroupStates
+from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
 from gpushare.errors import RequestError
+from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
 from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
@@ -36,7 +39,9 @@ class ClusterState:
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
     ``nominated`` are the pods without a node whose nominated node the extender has written.
-    ``rooms`` are for sentences about Pending pods. ``gangs`` is what people see of gangs.
+    ``ends_by`` has the pods on nodes that are being deleted: by when they should be gone.
+    ``rooms`` are for sentences about Pending pods. ``gangs`` and ``preemptions`` are what people
+    see of these.
     """
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
@@ -48,6 +53,7 @@ class ClusterState:
         self.zone_roles: tuple[ZoneRole, ...] = ()
         self.gated_without_need: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
+        self.ends_by: dict[str, float] = {}
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}
         self.unreadable: dict[str, str] = {}
@@ -58,10 +64,18 @@ class ClusterState:
         self.request_of = self.pods.request_of
         self.pod = self.pods.pod
         self.gangs: GangStates = GroupStates(self.groups, self.request_of, unit_mib, self._wall)
+        self.preemptions: PreemptionStates = NO_PREEMPTIONS
+        self.group_of = self.groups.of
+        self.requests_used = self.use.requests_of
+        self.ended_of: Callable[[Group], int] = _none_ended
 
     def pods_of(self, node: str) -> Iterator[Pod]:
         """Return the live pods bound to a node that name our resources."""
         return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
+
+    def will_end(self, uid: str) -> bool:
+        """Return whether a pod is being deleted, and should be gone within its grace period."""
+        return self.clock.monotonic() < self.ends_by.get(uid, -inf)
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
@@ -134,3 +148,7 @@ class ClusterState:
         account = self.ledger.account(node, besides=pod_uid, priority=priority)
         expected = self.pods.expected_units(node)
         return verdict.look(account, self.closed.get(node), self.unit_mib, expected)
+
+
+def _none_ended(_: Group) -> int:
+    return 0

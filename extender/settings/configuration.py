@@ -110,6 +110,19 @@ class GangSettings(_Section, frozen=True):
     zone_roles: tuple[ZoneRoleSetting, ...] = ()
 
 
+class PreemptionSettings(_Section, frozen=True):
+    """Whether and how the extender evicts pods for more important ones.
+
+    ``delay_seconds`` is how long a pod must have been pending before it may evict others, so that
+    an autoscaler can add a node first. ``victims``: "lower" for all pods of a lower priority,
+    "preemptible" for those of them with the label gpushare.aliyun.com/preemptible=true.
+    """
+
+    enabled: bool = False
+    delay_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 0
+    victims: Literal["lower", "preemptible"] = "lower"
+
+
 class Address(_Section, frozen=True):
     host: NotEmpty
     port: Port
@@ -266,6 +279,7 @@ class Configuration(_Section, frozen=True):
     gates: bool = True
     policy: Policy = Policy()
     gangs: GangSettings = GangSettings()
+    preemption: PreemptionSettings = PreemptionSettings()
     listen: Listen = Listen()
     leader_election: LeaderElection | None = None
     limits: Limits = Limits()

@@ -96,6 +96,11 @@ class ResourceUse:
         """Return the node on which a pod counts, or an empty string."""
         return self._node_of.get(uid, "")
 
+    def requests_of(self, uid: str) -> Requests:
+        """Return what a pod uses of its node; empty if it does not count or cannot be read."""
+        node = self._node_of.get(uid)
+        return (self._nodes[node].pods[uid] or ()) if node is not None else ()
+
     def uids(self) -> Iterator[str]:
         """Return the pods that count."""
         return iter(self._node_of)

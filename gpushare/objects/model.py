@@ -39,6 +39,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False, frozen=True):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None

@@ -59,6 +59,7 @@ MOST_CONDITIONS: Final = 32
 MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message, and of the status's own
 MOST_VALUE: Final = 4 * 1024  # characters of an annotation
 MOST_RUNNING_ON: Final = 16 * 1024
+MOST_EVICTING: Final = 16 * 1024
 
 # The annotations that are read, with the limit on their characters. One more character is kept, to
 # show that the limit is exceeded.
@@ -79,6 +80,7 @@ ANNOTATIONS: Final = {
     contract.ANNOTATION_KUEUE_SERVING: MOST_VALUE,
     contract.ANNOTATION_GANG_ZONE: MOST_VALUE,
     contract.ANNOTATION_SLOT: MOST_VALUE,
+    contract.ANNOTATION_EVICTING: MOST_EVICTING,
 }
 LABELS: Final = dict.fromkeys(
     (
@@ -92,6 +94,7 @@ LABELS: Final = dict.fromkeys(
         contract.LABEL_WORKER_INDEX,
         contract.LABEL_REPLICA_INDEX,
         contract.LABEL_JOB_ROLE,
+        contract.LABEL_PREEMPTIBLE,
     ),
     MOST_VALUE,
 )
@@ -142,6 +145,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     annotations: msgspec.Raw = _ABSENT
     labels: _Labels | None = None
     owner_references: msgspec.Raw = _ABSENT
@@ -244,6 +248,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
         resource_version=meta.resource_version,
         creation_timestamp=meta.creation_timestamp,
         deletion_timestamp=meta.deletion_timestamp,
+        deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
         annotations=_annotations(meta.annotations),
         labels=_by_key(meta.labels, LABELS),
         owner_references=part(

@@ -68,6 +68,7 @@ class Gangs:
         self.policy = policy
         self.records: dict[str, GangRecord] = {}
         self.may_keep, self.admits, self.gates_stay = True, False, False
+        state.ended_of = self.ended_of
 
     def group_of(self, pod: Pod) -> Group | None:
         """Return the gang of a pod as the watch has shown it."""
@@ -90,6 +91,11 @@ class Gangs:
     def known(self, group: Group) -> GangRecord | None:
         """Return what is known about a gang beyond its members; None if that is nothing."""
         return self.records.get(str(group.key))
+
+    def ended_of(self, group: Group) -> int:
+        """Return how many members have succeeded, as far as the API server was asked for them."""
+        record = self.known(group)
+        return record.ended if record is not None else 0
 
     def progress(self, group: Group) -> Progress:
         bound, slotted, waiting = [], [], []

@@ -1,0 +1,1 @@
+"""Decide which pods to evict so that a more important pod or gang fits."""
