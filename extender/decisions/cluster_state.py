@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import inf
 from typing import Final
 
 from extender.decisions.failing_nodes import FailingNodes
@@ -28,6 +27,7 @@ from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.planning.ask import ZoneRole
+from gpushare.preemption.ending import EndingPods
 
 _NS: Final = 1_000_000_000
 
@@ -39,7 +39,7 @@ class ClusterState:
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
     ``nominated`` are the pods without a node whose nominated node the extender has written.
-    ``ends_by`` has the pods on nodes that are being deleted: by when they should be gone.
+    ``ending`` knows the pods on nodes that are being deleted.
     ``rooms`` are for sentences about Pending pods. ``gangs`` and ``preemptions`` are what people
     see of these.
     """
@@ -53,7 +53,7 @@ class ClusterState:
         self.zone_roles: tuple[ZoneRole, ...] = ()
         self.gated_without_need: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
-        self.ends_by: dict[str, float] = {}
+        self.ending = EndingPods(clock.monotonic, lambda uid: bool(self.use.node_of(uid)))
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}
         self.unreadable: dict[str, str] = {}
@@ -67,15 +67,12 @@ class ClusterState:
         self.preemptions: PreemptionStates = NO_PREEMPTIONS
         self.group_of = self.groups.of
         self.requests_used = self.use.requests_of
+        self.will_end = self.ending.will_end
         self.ended_of: Callable[[Group], int] = _none_ended
 
     def pods_of(self, node: str) -> Iterator[Pod]:
         """Return the live pods bound to a node that name our resources."""
         return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
-
-    def will_end(self, uid: str) -> bool:
-        """Return whether a pod is being deleted, and should be gone within its grace period."""
-        return self.clock.monotonic() < self.ends_by.get(uid, -inf)
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)

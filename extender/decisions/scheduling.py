@@ -3,7 +3,7 @@
 What is remembered here only makes decisions better or faster: after a restart it begins empty.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,9 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.filter import Filtered, filter_nodes, prefers_some_nodes, reject_all
 from extender.decisions.gangs.gangs import GangPolicy, Gangs
 from extender.decisions.gangs.members import Members
-from extender.decisions.preempt import Proposals, judge
+from extender.decisions.preemption.nominated import NominatedClaims
+from extender.decisions.preemption.proposals import ProposalJudge
+from extender.decisions.preemption.records import Preemptions
 from extender.decisions.prioritize import Prioritized
 from extender.settings.configuration import GangSettings, Policy
 from gpushare.cards.model import Card, Request
@@ -26,7 +28,6 @@ from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.placement.verdict_cache import VerdictCache, Verdicts
-from gpushare.placement.victims import why_not_without
 from gpushare.planning.ask import ZoneRole
 
 MORE_AFTER: Final = 2  # failed attempts until four times as many nodes are offered
@@ -47,6 +48,10 @@ class Scheduling:
         self.state = state
         self.gangs = Gangs(state, gangs)
         self.members = Members(self.gangs)
+        self.preemptions = Preemptions(state.ending)
+        self.nominated = NominatedClaims(state)
+        self.proposals = ProposalJudge(state, self.preemptions, self.nominated)
+        state.preemptions = self.preemptions
         self._few = candidates
         self._pods, self._ledger = state.pods, state.ledger
         self._cache = VerdictCache(state.ledger.changes, self._names, self._judge)
@@ -99,29 +104,12 @@ class Scheduling:
             return Prioritized(order, prioritize.weighing(order, verdicts, tried))
         return Prioritized(order, prioritize.deciding(len(order)))
 
-    def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
-        """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
-
-        A failing node is no obstacle: it may take pods again once the victims are deleted.
-        """
-
-        def why_not(node: str, request: Request, victims: Sequence[str]) -> Reason | None:
-            return self.state.closed.get(node) or why_not_without(
-                self._ledger,
-                node,
-                request,
-                victims,
-                unit_mib=self.state.unit_mib,
-                pod_uid=pod.uid,
-                priority=pod.priority,
-            )
-
-        return judge(pod, proposed, self._pods.request_of, why_not)
-
     def forget(self) -> None:
         """Release what was decided here and is not on the API server: the next leader decides."""
         self._ledger.release_all()
         self.gangs.forget_plans()
+        self.preemptions.clear()
+        self.nominated.forget()
 
     def place(self, pod: Pod, node: str, request: Request) -> Placement | Reason:
         """Return the cards that a pod gets on a node now, or why it does not fit there.

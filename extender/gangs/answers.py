@@ -5,7 +5,7 @@ from typing import Final
 
 from extender.decisions.filter import Filtered
 from extender.decisions.gangs.members import Missing
-from extender.decisions.preempt import Proposals
+from extender.decisions.preemption.proposals import Proposals, Veto
 from extender.decisions.scheduling import Scheduling
 from extender.gangs.planning import GangPlanning
 from extender.watch.grace import Grace
@@ -43,7 +43,7 @@ class GangAnswers:
     async def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
         """Sort proposed nodes; for a member of a gang none is kept."""
         if not self._members.may_preempt(pod):
-            return Proposals([], dict.fromkeys(proposed, MEMBER_OF_GANG))
+            return Proposals.none(proposed, Veto.MEMBER_OF_GANG, MEMBER_OF_GANG)
         return await self._grace.preempt(pod, proposed)
 
     async def _of_member(self, pod: Pod, nodes: Sequence[str]) -> Filtered | None:

@@ -17,6 +17,8 @@ from extender.wire import (
     ExtenderArgs,
     FilterResult,
     HostPriority,
+    MetaPod,
+    MetaVictims,
     PreemptionResult,
     decode_args,
     decode_binding,
@@ -147,10 +149,19 @@ class Verbs:
                 "pod": pod.key,
                 "uid": pod.uid,
                 "kept": len(found.kept),
-                "vetoed": Counter(found.vetoed.values()),
+                "vetoed": Counter(text for _, text in found.vetoed.values()),
             },
         )
-        return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
+        return answer(
+            PreemptionResult(
+                {
+                    node: MetaVictims(
+                        list(map(MetaPod, victims)), proposed[node].num_pdb_violations
+                    )
+                    for node, victims in found.kept.items()
+                }
+            )
+        )
 
 
 def _outcome(err: GpushareError) -> str:

@@ -32,7 +32,6 @@ AUDIT_SECONDS: Final = 0.1  # between two slices of a few milliseconds
 REPORT_SECONDS: Final = 1.0
 REPORTED_AT_ONCE: Final = 5  # pending pods that get an Event per REPORT_SECONDS
 EXAMINED_AT_ONCE: Final = 100  # pending pods: of a gang only one gets an Event
-LATE_SECONDS: Final = 60.0  # after its grace period, in which a pod may still end
 MOST_COST: Final = 50  # of these, in sentences: the others get their Events later
 
 _POLICY: Final = Policy()
@@ -77,6 +76,7 @@ class ClusterWatch:
             if clock.monotonic() >= report_at:
                 report_at = clock.monotonic() + REPORT_SECONDS
                 self.expire_plans()
+                self.scheduling.nominated.renew()
                 await in_slices(self.report_pending())
 
     def replacing_pods(self, items: Sequence[Pod | PodUse]) -> Iterator[None]:
@@ -133,7 +133,10 @@ class ClusterWatch:
             self.state.failing_nodes.started(uid, self.state.clock.monotonic())
         if node:
             self._count(record, pod)
-        self._ending_changed(pod)
+            self.scheduling.nominated.pod_gone(uid)
+        else:
+            self.scheduling.nominated.pod_changed(pod)
+        self.state.ending.put(pod)
         self._nominated_changed(pod)
         self.scheduling.gangs.member_changed(pod)
 
@@ -155,25 +158,13 @@ class ClusterWatch:
         """Take a member of a gang, or a pod with our gate, that requests no GPU memory."""
         if pod.node:
             self.state.use.put(pod.uid, pod.node, resources_used(pod))
-        self._ending_changed(pod)
+        self.state.ending.put(pod)
         self._nominated_changed(pod)
         self.scheduling.gangs.member_changed(pod)
         if pod.has_our_gate and self.state.groups.of(pod.uid) is None:
             self.state.gated_without_need[pod.uid] = pod
         else:
             self.state.gated_without_need.pop(pod.uid, None)
-
-    def _ending_changed(self, pod: Pod) -> None:
-        """Note by when a pod that is being deleted should be gone.
-
-        It counts from now, by the own clock. A deletion may be repeated with a shorter period.
-        """
-        meta, ends_by = pod.metadata, self.state.ends_by
-        if not (pod.node and meta.deletion_timestamp):
-            return
-        grace = meta.deletion_grace_period_seconds or 0
-        by = self.state.clock.monotonic() + grace + LATE_SECONDS
-        ends_by[pod.uid] = min(by, ends_by.get(pod.uid, by))
 
     def _nominated_changed(self, pod: Pod) -> None:
         if is_nominated(pod):
@@ -324,7 +315,8 @@ class ClusterWatch:
         self.scheduling.gangs.member_gone(uid)
         self.state.gated_without_need.pop(uid, None)
         self.state.nominated.pop(uid, None)
-        self.state.ends_by.pop(uid, None)
+        self.state.ending.drop(uid)
+        self.scheduling.nominated.pod_gone(uid)
 
     def _open(self, node: str) -> None:
         self.state.unreadable.pop(node, None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.decisions.filter import Filtered
-from extender.decisions.preempt import Proposals
+from extender.decisions.preemption.proposals import Proposals
 from extender.decisions.scheduling import Scheduling
 from gpushare.objects.model import Pod
 
@@ -61,10 +61,10 @@ class Grace:
 
     async def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
         """Sort proposed nodes, with the uids of their victims, by whether the pod would fit."""
-        found = self._scheduling.preempt(pod, proposed)
+        found = self._scheduling.proposals.judge(pod, proposed)
         if not found.kept:
             await self.wait()
-            found = self._scheduling.preempt(pod, proposed)
+            found = self._scheduling.proposals.judge(pod, proposed)
         return found
 
     async def wait(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from gpushare.cards.model import Inventory, Share
 from gpushare.ledger.accounts import NodeAccount, NodeEntry, Reserve
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.holds import Hold, Holder, Kept, Slot, SlotKey
+from gpushare.ledger.holds import Claim, Hold, Holder, Kept, Slot, SlotKey
 from gpushare.ledger.overlay import Overlay, is_own
 from gpushare.ledger.plans import PlanMaps, Plans
 
@@ -164,6 +164,10 @@ class Ledger:
     def slot_of(self, pod_uid: str) -> Slot | None:
         """Return the slot that a hold has for this pod."""
         return self._plans.slot_of(Hold, pod_uid)
+
+    def claim_slot_of(self, pod_uid: str) -> Slot | None:
+        """Return the slot that a claim has for this pod."""
+        return self._plans.slot_of(Claim, pod_uid)
 
     def slots_on(self, node: str) -> list[tuple[Kept, Slot]]:
         """Return the slots on a node, each with its hold or claim, cut down to this one slot."""

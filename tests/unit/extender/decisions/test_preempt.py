@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decisions.preempt import judge
-from gpushare.annotations.pod_annotations import request_of
 from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
@@ -262,9 +260,14 @@ def test_what_stays_would_have_fitted_and_what_is_vetoed_would_not(data):
     assert why(whole, units, *(f"u{number}" for number in victims), count=count) is wanted
     shares = {share.pod_uid for share in whole.shares()}
     assert shares == {f"u{number}" for number in range(len(holders))}
-    proposed = {"n": [f"u{number}" for number in sorted(victims)]}
-    labels = {LABEL_CARD_COUNT: str(count)}
-    wanted_pod = pod("high", units * count, labels=labels)
-    found = judge(wanted_pod, proposed, request_of, lambda *_: wanted)
-    assert (found.kept == ["n"]) == (wanted is None and bool(victims))
-    assert set(found.kept) | set(found.vetoed) == {"n"}
+    made = Bench(*sizes)
+    for number, (card, amount) in enumerate(holders):
+        made.cluster.pod_changed(bound(f"u{number}", amount, f"GPU-{card}", uid=f"u{number}"))
+    names = {f"u{number}" for number in victims}
+    found = made.cluster.scheduling.proposals.judge(
+        pod("high", units * count, labels={LABEL_CARD_COUNT: str(count)}), {"n": sorted(names)}
+    )
+    assert found.kept.keys() | found.vetoed.keys() == {"n"}
+    assert bool(found.kept) == (wanted is None and bool(victims))
+    for uid in found.kept.get("n", ()):
+        assert uid in names

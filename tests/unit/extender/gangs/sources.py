@@ -134,7 +134,7 @@ class Stage:
             assert answer.fitting == []
             assert answer.final.keys() == self.cluster.nodes.keys()
             proposed = {name: ["uid-victim"] for name in self.cluster.nodes}
-            assert (await self.cluster.answers.preempt(each, proposed)).kept == []
+            assert (await self.cluster.answers.preempt(each, proposed)).kept == {}
 
     def _attempts(self) -> Iterable[list[Pod]]:
         """Return what is tried at a time: a pod, or all waiting members of a native gang."""

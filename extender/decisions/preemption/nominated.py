@@ -1,0 +1,135 @@
+"""Claim GPUs for the pods for which kube-scheduler evicts others (pure).
+
+Until such a pod is bound, kube-scheduler counts it on its nominated node, against pods of the same
+or a lower priority (framework/runtime, RunFilterPluginsWithNominatedPods), but only in sums.
+Without a claim such a pod could get the GPU on which the victims ran.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from gpushare.annotations.slot_hint import is_nominated
+from gpushare.errors import RequestError
+from gpushare.ledger.accounts import NodeAccount
+from gpushare.ledger.holds import Claim, Slot
+from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import as_requests, requests_of
+from gpushare.placement import card_choice
+
+# kube-scheduler writes the nominated node right after it has received the proposals that are kept.
+PROPOSED_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """The victims by node of the proposals that were kept, and when that was."""
+
+    victims: Mapping[str, Sequence[str]]
+    at: float
+
+
+class NominatedClaims:
+    """A claim for each pod with a nominated node that kube-scheduler has written."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state, self._ledger = state, state.ledger
+        self._proposed: dict[str, _Proposed] = {}  # by uid
+        self._claimed: dict[str, str] = {}  # node by uid
+
+    def propose(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> None:
+        """Note the kept proposals, by node; a single one is where kube-scheduler will evict."""
+        now = self._state.clock.monotonic()
+        self._proposed = {
+            uid: found for uid, found in self._proposed.items() if now - found.at < PROPOSED_SECONDS
+        }
+        self._proposed[pod.uid] = _Proposed(victims, now)
+        if len(victims) == 1:
+            self._claim(pod, next(iter(victims)), now + PROPOSED_SECONDS)
+
+    def proposed_at(self, uid: str) -> float:
+        """Return when proposals for a pod were last kept."""
+        found = self._proposed.get(uid)
+        return found.at if found is not None else -inf
+
+    def pod_changed(self, pod: Pod) -> None:
+        """Take a pod without a node that requests GPU memory, or its new version."""
+        node = pod.status.nominated_node_name
+        if node and not is_nominated(pod) and not pod.gates:
+            self._claim(pod, node, inf)
+        elif pod.uid in self._claimed and not self._is_proposed(pod.uid):
+            self._drop(pod.uid)
+
+    def pod_gone(self, uid: str) -> None:
+        """Take note that a pod is bound or gone; the ledger has ended its claim."""
+        self._claimed.pop(uid, None)
+        self._proposed.pop(uid, None)
+
+    def renew(self) -> None:
+        """Claim other GPUs of the same node where those claimed cannot be used any more."""
+        pods = self._state.pods
+        for uid in list(self._claimed):
+            pod = pods.pod(uid)
+            if pod is not None and not pod.node:
+                self.pod_changed(pod)
+
+    def claim_all(self) -> None:
+        """Claim GPUs for all nominated pods: before a new leader decides."""
+        for record in list(self._state.pods.pending.values()):
+            if record.pod is not None:
+                self.pod_changed(record.pod)
+
+    def forget(self) -> None:
+        """Forget the claims: another replica decides. The caller drops them in the ledger."""
+        self._claimed.clear()
+        self._proposed.clear()
+
+    def _is_proposed(self, uid: str) -> bool:
+        return self._state.clock.monotonic() - self.proposed_at(uid) < PROPOSED_SECONDS
+
+    def _claim(self, pod: Pod, node: str, expires_at: float) -> None:
+        slot = self._slot(pod, node)
+        if slot is None:
+            self._drop(pod.uid)
+            return
+        self._claimed[pod.uid] = node
+        owner = f"nominated/{pod.uid}"
+        self._ledger.keep(Claim(owner, (slot,), expires_at, pod.priority))
+
+    def _drop(self, uid: str) -> None:
+        if self._claimed.pop(uid, None) is not None:
+            self._ledger.drop(Claim, f"nominated/{uid}")
+
+    def _slot(self, pod: Pod, node: str) -> Slot | None:
+        """Return what the pod gets once the pods that end are gone, if possible as before."""
+        account = self._account(pod, node)
+        try:
+            request = self._state.request_of(pod)
+            requests = as_requests(requests_of(pod))
+        except RequestError:
+            return None
+        if account is None:
+            return None
+        before = self._ledger.claim_slot_of(pod.uid)
+        if before is not None and before.node == node:
+            free = {each.card.uuid: each.free for each in account.open}
+            if all(free.get(uuid, 0) >= request.units_per_card for uuid in before.cards):
+                return before
+        cards = card_choice.choose(account, request, self._state.policies.card)
+        if cards is None:
+            return None
+        uuids = tuple(card.uuid for card in cards)
+        return Slot(node, uuids, request.units_per_card, pod.uid, requests)
+
+    def _account(self, pod: Pod, node: str) -> NodeAccount | None:
+        """Return the account of a node without the pods that are about to end there."""
+        proposed = self._proposed.get(pod.uid)
+        victims = proposed.victims.get(node, ()) if proposed is not None else ()
+        ended = {share.pod_uid for share in self._ledger.shares(node)}
+        ended = {uid for uid in ended if uid in victims or self._state.will_end(uid)}
+        trial = self._ledger.overlay()
+        for uid in ended:
+            trial.remove_share(uid)
+        return trial.account(node, besides=pod.uid, priority=pod.priority)

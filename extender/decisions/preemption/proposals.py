@@ -1,0 +1,142 @@
+"""preempt: which of kube-scheduler's proposals free the GPUs that the pod needs (pure).
+
+kube-scheduler's own dry run knows only the sum of a node's units, and no gangs. A proposal after
+which the pod would still not fit, or a gang would go on with too few members, is left out, so that
+no pod is evicted in vain. Victims without whom the pod fits too are spared; none is ever added.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.preemption.nominated import NominatedClaims
+from extender.decisions.preemption.records import Preemptions
+from gpushare.cards.model import Request
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import requests_of
+from gpushare.placement.node_resources import insufficient
+from gpushare.placement.reasons import Reason
+from gpushare.placement.victims import why_not_without
+
+
+class Veto(StrEnum):
+    """Why a proposal is left out."""
+
+    NO_ROOM = "no_room"
+    BREAKS_GANG = "breaks_gang"
+    MEMBER_OF_GANG = "member_of_gang"
+    OWN_EVICTION = "own_eviction"
+    NO_VICTIMS = "no_victims"
+    REQUEST = "request"
+
+
+NO_VICTIMS = "kube-scheduler named no victims"
+BREAKS_GANG = "a gang would go on with fewer members than it needs"
+OWN_EVICTION = "the extender evicts other pods for this one"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """``kept`` are nodes on which the pod fits without these victims (uids).
+
+    ``vetoed`` are the others, with the reasons as text.
+    """
+
+    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    vetoed: dict[str, tuple[Veto, str]] = field(default_factory=dict)
+
+    @classmethod
+    def none(cls, nodes: Mapping[str, object], veto: Veto, text: str) -> "Proposals":
+        """Return an answer that leaves out all proposals."""
+        return cls({}, dict.fromkeys(nodes, (veto, text)))
+
+
+class ProposalJudge:
+    def __init__(
+        self, state: ClusterState, preemptions: Preemptions, nominated: NominatedClaims
+    ) -> None:
+        self._state, self._ledger = state, state.ledger
+        self._preemptions, self._nominated = preemptions, nominated
+
+    def judge(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
+        """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
+
+        A node without victims is left out: kube-scheduler takes it for an error of the whole
+        attempt. No pod is evicted for a request that no node can grant. A failing node is no
+        obstacle: it may take pods again once the victims are deleted.
+        """
+        if self._preemptions.is_for(pod.uid):
+            return Proposals.none(proposed, Veto.OWN_EVICTION, OWN_EVICTION)
+        try:
+            request = self._state.request_of(pod)
+        except RequestError as err:
+            return Proposals.none(proposed, Veto.REQUEST, str(err))
+        found = Proposals()
+        for node, victims in proposed.items():
+            why = self._why_not(pod, request, node, victims)
+            if not victims:
+                found.vetoed[node] = Veto.NO_VICTIMS, NO_VICTIMS
+            elif why is not None:
+                found.vetoed[node] = Veto.NO_ROOM, why.text
+            else:
+                needed = self._needed(pod, request, node, victims)
+                if self._breaks_gang(needed):
+                    found.vetoed[node] = Veto.BREAKS_GANG, BREAKS_GANG
+                else:
+                    found.kept[node] = needed
+        if found.kept:
+            self._nominated.propose(pod, found.kept)
+        return found
+
+    def _why_not(
+        self, pod: Pod, request: Request, node: str, victims: Sequence[str]
+    ) -> Reason | None:
+        return self._state.closed.get(node) or why_not_without(
+            self._ledger,
+            node,
+            request,
+            victims,
+            unit_mib=self._state.unit_mib,
+            pod_uid=pod.uid,
+            priority=pod.priority,
+        )
+
+    def _needed(
+        self, pod: Pod, request: Request, node: str, victims: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return the victims without those whose end the pod does not need.
+
+        kube-scheduler may have reasons that are not known here, except for a plain pod.
+        """
+        needed = list(victims)
+        pods = [found for uid in victims if (found := self._state.pod(uid)) is not None]
+        if not pod.is_plain or not self._has_resources(pod, node, needed):
+            return tuple(needed)
+        for victim in sorted(pods, key=lambda each: -each.priority):
+            left = [uid for uid in needed if uid != victim.uid]
+            fits = self._why_not(pod, request, node, left) is None
+            if left and fits and self._has_resources(pod, node, left):
+                needed = left
+        return tuple(needed)
+
+    def _has_resources(self, pod: Pod, node: str, victims: Sequence[str]) -> bool:
+        state = self._state
+        found = state.free_resources(node, besides=pod.uid, priority=pod.priority)
+        if found is None:
+            return False
+        free = dict(found)
+        for uid in victims:
+            for resource, amount in state.requests_used(uid):
+                free[resource] = free.get(resource, 0) + amount
+        return not insufficient(free, requests_of(pod))
+
+    def _breaks_gang(self, victims: Sequence[str]) -> bool:
+        """Return whether members of a gang would stay, fewer than it needs."""
+        groups = (self._state.group_of(uid) for uid in victims)
+        for group in {str(found.key): found for found in groups if found is not None}.values():
+            left = [each for each in group.present() if each.node and each.uid not in victims]
+            if left and len(left) + self._state.ended_of(group) < group.minimum:
+                return True
+        return False

@@ -1,0 +1,110 @@
+"""Keep which pods are being evicted, and for which pods or gangs (pure)."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpushare.answers.preemptions import PreemptionFacts
+from gpushare.ledger.holds import Slot
+from gpushare.objects.model import Pod
+from gpushare.preemption.ending import EndingPods
+
+FIRST_WAIT_SECONDS: Final = 60.0
+MOST_WAIT_SECONDS: Final = 3600.0
+
+
+@dataclass(slots=True, eq=False)
+class PreemptionRecord:
+    """The extender makes room for ``pods`` (by uid), whose ``slots`` the ledger has as a claim.
+
+    ``owner`` is the owner of the claim: the uid of a pod, or the name of a gang; ``name`` is for
+    people. ``evicted`` are the uids of the ``victims`` whose eviction the API server has accepted.
+    ``is_stopped``: no more of them are evicted. ``waits_for`` are pods that were ending already.
+    """
+
+    owner: str
+    name: str
+    priority: int
+    pods: dict[str, Pod]
+    slots: tuple[Slot, ...]
+    victims: tuple[Pod, ...]
+    waits_for: tuple[str, ...] = ()
+    evicted: set[str] = field(default_factory=set)
+    is_stopped: bool = False
+
+
+@dataclass(slots=True)
+class _Wait:
+    seconds: float
+    until: float
+
+
+class Preemptions:
+    """All preemptions of the extender that are under way. Implements PreemptionStates.
+
+    Times are in seconds of a monotonic clock.
+    """
+
+    def __init__(self, ending: EndingPods) -> None:
+        self._ending = ending
+        self._records: dict[str, PreemptionRecord] = {}
+        self._owner_of: dict[str, str] = {}  # by uid of a pod that waits
+        self._waits: dict[str, _Wait] = {}  # by owner
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def all(self) -> list[PreemptionRecord]:
+        return list(self._records.values())
+
+    def get(self, owner: str) -> PreemptionRecord | None:
+        return self._records.get(owner)
+
+    def put(self, record: PreemptionRecord) -> None:
+        """Keep a record, instead of an earlier one of the same owner."""
+        self.drop(record.owner)
+        self._records[record.owner] = record
+        self._owner_of |= dict.fromkeys(record.pods, record.owner)
+
+    def drop(self, owner: str) -> None:
+        record = self._records.pop(owner, None)
+        for uid in record.pods if record is not None else ():
+            self._owner_of.pop(uid, None)
+
+    def clear(self) -> None:
+        """Forget everything: another replica decides."""
+        self._records.clear()
+        self._owner_of.clear()
+        self._waits.clear()
+
+    def is_for(self, uid: str) -> bool:
+        """Return whether the extender makes room for this pod."""
+        return uid in self._owner_of
+
+    def of(self, uid: str) -> PreemptionFacts | None:
+        """Return what is evicted for a pod or its gang; None if nothing is."""
+        record = self._records.get(self._owner_of.get(uid, ""))
+        if record is None or not record.victims:
+            return None
+        ending = self._ending
+        running = [pod.uid for pod in record.victims if pod.uid in record.evicted]
+        left = [found for each in running if (found := ending.seconds_left(each)) is not None]
+        return PreemptionFacts(
+            tuple((pod.metadata.namespace, pod.metadata.name) for pod in record.victims),
+            sum(ending.is_gone(uid) for uid in record.evicted),
+            max(left, default=0.0) if record.evicted else None,
+        )
+
+    def wait_longer(self, owner: str, now: float) -> None:
+        """Let the next plan of an owner that needs victims wait, twice as long as the last time."""
+        before = self._waits.get(owner)
+        seconds = FIRST_WAIT_SECONDS if before is None else before.seconds * 2
+        seconds = min(MOST_WAIT_SECONDS, seconds)
+        self._waits[owner] = _Wait(seconds, now + seconds)
+
+    def has_to_wait(self, owner: str, now: float) -> bool:
+        wait = self._waits.get(owner)
+        return wait is not None and now < wait.until
+
+    def forget_waits(self, owners: set[str]) -> None:
+        """Forget how long owners have to wait, except for these: the others wait no longer."""
+        self._waits = {owner: wait for owner, wait in self._waits.items() if owner in owners}

@@ -1,0 +1,201 @@
+"""What kube-scheduler preempts: only who is needed, no part of a gang, and for whom it was done."""
+
+import pytest
+
+from extender.decisions.preemption.proposals import Veto
+from extender.decisions.preemption.records import PreemptionRecord
+from gpushare.contract import ANNOTATION_CARDS
+from gpushare.objects.scheduling import Present, Volume
+from tests.builders import node, pod
+from tests.gangs import member
+from tests.unit.extender.scripted import DELETED, Bench, bound, changed
+
+
+@pytest.fixture
+def bench():
+    """Node n: two cards of 16, each with 8 + 8 of priority 0."""
+    made = Bench(16, 16)
+    for name, card in (("a1", 0), ("a2", 0), ("b1", 1), ("b2", 1)):
+        made.add(bound(name, 8, f"GPU-{card}"))
+    return made
+
+
+def waiting(name="high", units=16, priority=100, *, nominated=None):
+    made = pod(name, units)
+    status = {"nominated_node_name": nominated}
+    return changed(made, spec={"priority": priority}, status=status)
+
+
+def judge(bench, pod, *names, at="n"):
+    found = bench.cluster.scheduling.proposals.judge(pod, {at: [f"uid-{name}" for name in names]})
+    return [uid.removeprefix("uid-") for uid in found.kept.get(at, ())], found.vetoed.get(at)
+
+
+def offered(bench, pod, at="n"):
+    return at in bench.cluster.scheduling.filter(pod, [at]).fitting
+
+
+def end(bench, name):
+    bench.cluster.pod_deleted(bench.kube.pods.pop(name))
+
+
+def terminate(bench, name, grace=30):
+    meta = DELETED | {"deletion_grace_period_seconds": grace}
+    bench.add(changed(bench.kube.pods[name], meta))
+
+
+def test_of_victims_on_two_cards_only_those_on_one_are_evicted(bench):
+    kept, _ = judge(bench, waiting(), "a1", "a2", "b1")
+    assert kept == ["a1", "a2"]
+    assert judge(bench, waiting(units=8), "a1", "b1")[0] in (["a1"], ["b1"])
+
+
+def test_a_victim_is_kept_for_the_cpu_that_it_uses(bench):
+    cpu = {"cpu": "4"}
+    made = node("n", 16, 16)
+    bench.cluster.node_changed(
+        changed(made, status={"allocatable": made.allocatable | {"cpu": "8"}})
+    )
+    for name, card in (("c1", 0), ("c2", 1)):
+        use = bound(name, 1, f"GPU-{card}")
+        bench.cluster.pod_deleted(bench.kube.pods.pop("a1" if card == 0 else "b1"))
+        bench.add(with_requests(use, cpu))
+    asks = with_requests(waiting(units=8), {"cpu": "8"})
+    assert judge(bench, asks, "c1", "c2")[0] == ["c1", "c2"]
+    asks = with_requests(waiting(units=8), {"cpu": "4"})
+    assert len(judge(bench, asks, "c1", "c2")[0]) == 1
+
+
+def with_requests(made, requests):
+    container = made.containers[0]
+    both = container.resources.limits | requests
+    resources = type(container.resources)(both, both)
+    return changed(made, spec={"containers": (type(container)(container.name, resources),)})
+
+
+def test_kube_scheduler_decides_about_victims_of_a_pod_whose_rules_only_it_knows(bench):
+    volumes = (Volume(persistent_volume_claim=Present()),)
+    asks = changed(waiting(), spec={"volumes": volumes})
+    assert judge(bench, asks, "a1", "a2", "b1")[0] == ["a1", "a2", "b1"]
+
+
+def gang_member(name, gang, minimum, card):
+    made = member(name, gang, minimum, units=16, node="n", priority=0)
+    return changed(made, {"annotations": {ANNOTATION_CARDS: card}, "namespace": "default"})
+
+
+@pytest.mark.parametrize(("minimum", "is_kept"), [(1, True), (2, False)])
+def test_no_member_is_evicted_whose_gang_would_go_on_with_too_few(minimum, is_kept):
+    made = Bench(16, 16)
+    for number in range(2):
+        made.add(gang_member(f"g{number}", "g", minimum, f"GPU-{number}"))
+    victim = made.kube.pods["g0"].uid
+    found = made.cluster.scheduling.proposals.judge(waiting(), {"n": [victim]})
+    assert (found.kept == {"n": (victim,)}) is is_kept
+    if not is_kept:
+        assert found.vetoed["n"][0] is Veto.BREAKS_GANG
+
+
+def test_a_gang_whose_members_are_all_needed_is_evicted_as_a_whole():
+    made = Bench(16, 16)
+    for number in range(2):
+        made.add(gang_member(f"g{number}", "g", 2, f"GPU-{number}"))
+    uids = [pod.uid for pod in made.kube.pods.values()]
+    asks = changed(waiting(units=32), {"labels": {"aliyun.com/gpu-count": "2"}})
+    assert made.cluster.scheduling.proposals.judge(asks, {"n": uids}).kept == {"n": tuple(uids)}
+
+
+def test_members_that_have_succeeded_count_for_the_gang():
+    made = Bench(16, 16)
+    for number in range(2):
+        made.add(gang_member(f"g{number}", "g", 2, f"GPU-{number}"))
+    gangs = made.cluster.scheduling.gangs
+    group = gangs.group_of(made.kube.pods["g0"])
+    gangs.ended(group, 1, frozenset({""}))
+    victim = made.kube.pods["g0"].uid
+    found = made.cluster.scheduling.proposals.judge(waiting(), {"n": [victim]})
+    assert found.kept == {"n": (victim,)}
+
+
+def test_kube_scheduler_evicts_nobody_for_a_pod_for_which_the_extender_does(bench):
+    asks = waiting()
+    record = PreemptionRecord(asks.uid, asks.key, 100, {asks.uid: asks}, (), ())
+    bench.cluster.scheduling.preemptions.put(record)
+    assert judge(bench, asks, "a1", "a2")[1][0] is Veto.OWN_EVICTION
+
+
+def test_freed_units_are_kept_for_the_nominated_pod(bench):
+    """S4: a pod of a lower priority must not get the card that was emptied for another one."""
+    high = waiting(nominated="n")
+    bench.add(high)
+    judge(bench, high, "a1", "a2")
+    for name in ("a1", "a2"):
+        terminate(bench, name)
+        end(bench, name)
+    assert not offered(bench, waiting("equal", 16, 100))
+    assert not offered(bench, waiting("low", 1, 0))
+    assert offered(bench, waiting("higher", 16, 101))
+    assert offered(bench, high)
+
+
+def test_units_are_kept_before_kube_scheduler_has_written_the_nominated_node(bench):
+    high = waiting()
+    bench.add(high)
+    judge(bench, high, "a1", "a2")
+    for name in ("a1", "a2"):
+        end(bench, name)
+    assert not offered(bench, waiting("low", 8, 0))
+    # It has written none: its evictions failed.
+    bench.time.now += 6
+    bench.cluster.expire_plans()
+    assert offered(bench, waiting("low", 8, 0))
+
+
+def test_a_nominated_pod_is_offered_the_cards_of_those_that_end_not_of_those_that_stay(bench):
+    bench.add(waiting(nominated="n"))
+    assert not any(e.claimed for e in bench.cluster.ledger.account("n").cards)
+    for name in ("b1", "b2"):
+        terminate(bench, name)
+    bench.cluster.scheduling.nominated.renew()
+    bench.add(waiting(nominated="n"))
+    assert [e.claimed for e in bench.cluster.ledger.account("n").cards] == [0, 16]
+
+
+def test_nothing_stays_claimed_for_a_pod_that_is_bound_deleted_or_not_nominated_any_more(bench):
+    def claimed():
+        return sum(e.claimed for e in bench.cluster.ledger.account("n").cards)
+
+    for name in ("a1", "a2"):
+        terminate(bench, name)
+    bench.add(waiting(nominated="n"))
+    assert claimed() == 16
+    bench.add(waiting())
+    assert claimed() == 0
+    bench.add(waiting(nominated="n"))
+    assert claimed() == 16
+    bench.cluster.pod_deleted(bench.kube.pods["high"])
+    assert claimed() == 0
+    bench.add(waiting(nominated="n"))
+    for name in ("a1", "a2"):
+        end(bench, name)
+    bench.add(changed(bound("high", 16), spec={"priority": 100}))
+    assert claimed() == 0
+
+
+def test_other_cards_are_claimed_when_the_claimed_one_fails(bench):
+    for name in ("a1", "a2", "b1", "b2"):
+        terminate(bench, name)
+    bench.add(waiting(nominated="n"))
+    bench.cluster.node_changed(node("n", 16, 16, unhealthy=[0]))
+    bench.cluster.scheduling.nominated.renew()
+    assert [e.claimed for e in bench.cluster.ledger.account("n").cards] == [0, 16]
+
+
+def test_a_new_leader_claims_for_nominated_pods_before_it_decides(bench):
+    for name in ("a1", "a2"):
+        terminate(bench, name)
+    bench.add(waiting(nominated="n"))
+    bench.cluster.scheduling.forget()
+    assert sum(e.claimed for e in bench.cluster.ledger.account("n").cards) == 0
+    bench.cluster.scheduling.nominated.claim_all()
+    assert sum(e.claimed for e in bench.cluster.ledger.account("n").cards) == 16
