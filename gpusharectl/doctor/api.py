@@ -16,8 +16,8 @@ from gpusharectl.doctor.checks.access import account, needed
 from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
     GATES,
+    OPTIONAL,
     PLUGIN,
-    RELEASES,
     SECOND_SCHEDULER,
     WEBHOOK,
     Facts,
@@ -142,7 +142,7 @@ class Api:
         return Webhook(hook.trusts, secret.data.authority)
 
     async def permissions(self) -> dict[Permission, bool | Unknown]:
-        return await each_known((*needed(self._system), RELEASES), self._is_allowed)
+        return await each_known((*needed(self._system), *OPTIONAL), self._is_allowed)
 
     async def _is_allowed(self, wanted: Permission) -> bool:
         resource, _, subresource = wanted.resource.partition("/")

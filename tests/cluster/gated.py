@@ -42,7 +42,7 @@ def guard(cluster: Cluster) -> None:
 
 
 def let_extender_release(cluster: Cluster) -> None:
-    """Apply what the component for gates permits the extender, and its policies."""
+    """Apply what the component for gates permits the extender, and its policy."""
     for name in ("access", "policy"):
         cluster.kubectl("apply", "-f", str(COMPONENTS / "gates" / f"{name}.yaml"))
 

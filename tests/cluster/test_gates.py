@@ -48,6 +48,7 @@ OTHER = "example.com/quota"
 MANY = 500 if LONG else 100
 SECONDS = 30.0
 SLOT, POKE = "gpushare.aliyun.com/slot", "gpushare.aliyun.com/poke"
+EVICTING = "gpushare.aliyun.com/evicting"
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
@@ -406,7 +407,7 @@ def test_the_extender_changes_nothing_else_of_any_pod(cluster: Cluster, queue: W
             assert ("gpushare-extender may" in said or "may not change fields" in said) or is_void
             if is_void:
                 assert queue.get(name)["spec"] == before["spec"]
-    own = {"metadata": {"annotations": {SLOT: "{}", POKE: "1"}}}
+    own = {"metadata": {"annotations": {SLOT: "{}", POKE: "1", EVICTING: "0a1b2c3d"}}}
     assert [extender.patch(name, own) for name in ("waits", "free")] == ["", ""]
     assert extender.patch("waits", {"spec": {"nodeSelector": {"zone": "a"}}}) == ""
     for wrong in (

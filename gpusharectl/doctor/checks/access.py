@@ -10,8 +10,9 @@ from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, un
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
+    OPTIONAL,
+    PATCHES,
     PLUGIN,
-    RELEASES,
     Facts,
     Permission,
     Unknown,
@@ -26,7 +27,9 @@ POLICIES: Final = (
     "gpushare-inventory",
     "gpushare-cdi-annotations",
     "gpushare-ephemeral-containers",
+    "gpushare-extender-pods",
 )
+_OF_PATCHES: Final = "gpushare-extender-pods"  # harmless to lack while the extender patches no pods
 LEASES: Final = "coordination.k8s.io"
 _POD_GROUPS: Final = "podgroups"
 
@@ -37,8 +40,8 @@ _APPLY: Final = (
 
 POLICY_MISSING = problem(
     "PolicyMissing",
-    "without it anyone who may patch pods or Nodes can forge gpushare's annotations: "
-    "docs/security.md",
+    "without it anyone who may patch pods or Nodes can forge gpushare's annotations, or the "
+    "extender may change more of pods than it needs to: docs/security.md",
     f"{_APPLY}; a migration from Aliyun gpushare adds them in its last step: docs/migrate.md",
 )
 PERMISSION_MISSING = problem(
@@ -108,7 +111,7 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
     for each, is_allowed in facts.permissions.items():
         if is_allowed is False and each.resource == _POD_GROUPS:
             of_pod_groups.append(each)
-        elif is_allowed is False and each != RELEASES:  # checks/gates.py
+        elif is_allowed is False and each not in OPTIONAL:
             refused.setdefault(each.account, []).append(each)
     if of_pod_groups:
         found = f"it may not {', '.join(map(_words, of_pod_groups))}"
@@ -141,6 +144,8 @@ def _policies_hold(facts: Facts) -> Iterator[DoctorFinding]:
             continue
         kind = "ValidatingAdmissionPolicy" + ("Binding" if what == "binding" else "")
         for name in POLICIES:
+            if name == _OF_PATCHES and facts.permissions.get(PATCHES) is False:
+                continue
             if name not in there:
                 yield POLICY_MISSING.of(name, f"{kind} {name} is missing")
 

@@ -7,11 +7,11 @@ from typing import Final
 from gpushare.contract import GATE_ADMISSION, LABEL_QUEUE, RESOURCE_MEMORY
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
-from gpusharectl.doctor.facts.cluster import RELEASES, Facts, Unknown
+from gpusharectl.doctor.facts.cluster import NOMINATES, PATCHES, Facts, Unknown
 from gpusharectl.doctor.facts.seen import SeenPod
 from gpusharectl.doctor.facts.versions import minor_of
 
-POLICIES: Final = ("gpushare-gates", "gpushare-extender-pods")
+POLICY: Final = "gpushare-gates"
 POLICIES_SINCE: Final = (1, 30)
 SECONDS: Final = 60.0  # within which an extender with gates: false releases a pod
 _COMPONENT: Final = "the component gates or gates-webhook (gates.enabled)"
@@ -31,8 +31,7 @@ PODS_STAY_GATED = problem(
 )
 GATE_UNPROTECTED = warning(
     "GateUnprotected",
-    "anyone who may patch pods can remove the scheduling gate from a member of a gang, and the "
-    "extender may change more of pods than it needs to",
+    "anyone who may patch pods can remove the scheduling gate from a member of a gang",
     f"apply {_COMPONENT} again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION)",
 )
 QUOTA_IN_QUEUE = warning(
@@ -71,7 +70,7 @@ def _gated_pods_are_released(facts: Facts) -> Iterator[DoctorFinding]:
     if not pods:
         return
     about = pods[0].key + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
-    may_release = facts.permissions.get(RELEASES)
+    may_release = facts.permissions.get(PATCHES)
     if isinstance(may_release, Unknown):
         yield unchecked("the right of gpushare-extender to patch pods", may_release)
     elif may_release is False:
@@ -102,9 +101,8 @@ def _gate_is_protected(facts: Facts) -> Iterator[DoctorFinding]:
             yield unchecked(f"admission {what} of the scheduling gate", there)
             continue
         kind = "ValidatingAdmissionPolicy" + ("Binding" if what == "binding" else "")
-        for name in POLICIES:
-            if name not in there:
-                yield GATE_UNPROTECTED.of(name, f"{kind} {name} is missing")
+        if POLICY not in there:
+            yield GATE_UNPROTECTED.of(POLICY, f"{kind} {POLICY} is missing")
 
 
 def _no_gates(facts: Facts) -> str:
@@ -116,7 +114,7 @@ def _no_gates(facts: Facts) -> str:
 
 def _has_gates(facts: Facts) -> bool:
     adds = not isinstance(facts.gating, Unknown) and bool(facts.gating)
-    return adds or facts.permissions.get(RELEASES) is True
+    return adds or facts.permissions.get(NOMINATES) is True
 
 
 def _quotas_let_pods_wait(facts: Facts) -> Iterator[DoctorFinding]:

@@ -64,8 +64,12 @@ class Permission:
     name: str = ""
 
 
-RELEASES: Final = Permission(EXTENDER, "patch", "pods")
-"""What the extender needs to remove its scheduling gate, with the component gates."""
+PATCHES: Final = Permission(EXTENDER, "patch", "pods")
+"""What the extender needs for gates and for preemption; their components give it."""
+NOMINATES: Final = Permission(EXTENDER, "patch", "pods/status")
+"""What only the component gates gives the extender."""
+OPTIONAL: Final = (PATCHES, NOMINATES)
+"""The rights that the base does not give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse as parse_configuration
 from gpushare.annotations.pod_annotations import decision_annotations, request_of
 from gpushare.contract import (
+    ANNOTATION_EVICTING,
     ANNOTATION_POKE,
     ANNOTATION_SLOT,
     ENV_VISIBLE_DEVICES,
@@ -219,7 +220,10 @@ def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
     ) == {GATE_ADMISSION}
     variables = objects.one(POLICY, "gpushare-extender-pods")["spec"]["variables"]
     own = {each["name"]: keys_in(each["expression"]) for each in variables}
-    assert own == {"own": {ANNOTATION_SLOT, ANNOTATION_POKE}, "gate": {GATE_ADMISSION}}
+    assert own == {
+        "own": {ANNOTATION_SLOT, ANNOTATION_POKE, ANNOTATION_EVICTING},
+        "gate": {GATE_ADMISSION},
+    }
 
 
 def test_policy_and_webhook_gate_the_same_pods_and_let_pods_pass_if_they_fail(render):

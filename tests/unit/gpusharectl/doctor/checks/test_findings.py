@@ -38,7 +38,8 @@ from gpusharectl.doctor.checks.findings import (
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts.cluster import (
-    RELEASES,
+    NOMINATES,
+    PATCHES,
     Facts,
     LeaderElection,
     OperatorSettings,
@@ -161,9 +162,9 @@ def with_gates() -> Facts:
         facts,
         gating=frozenset({"mutatingadmissionpolicybindings"}),
         gates=True,
-        policies=facts.policies | {*gates.POLICIES},
-        policy_bindings=facts.policy_bindings | {*gates.POLICIES},
-        permissions={**facts.permissions, RELEASES: True},
+        policies=facts.policies | {gates.POLICY},
+        policy_bindings=facts.policy_bindings | {gates.POLICY},
+        permissions={**facts.permissions, PATCHES: True, NOMINATES: True},
     )
 
 
@@ -257,7 +258,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "QuotaUsedUp": lambda: well(quotas=(Quota("team", "gpus", "1k", "1000"),)),
     "PodsNotGated": lambda: well(queues=frozenset({"team-b"})),
     "PodsStayGated": lambda: replace(
-        with_pods(gated()), permissions={**WELL.permissions, RELEASES: False}
+        with_pods(gated()), permissions={**WELL.permissions, PATCHES: False}
     ),
     "GateUnprotected": lambda: well(gating=frozenset({"mutatingadmissionpolicybindings"})),
     "QuotaInQueue": lambda: replace(with_gates(), queues=frozenset({"team"})),
@@ -628,3 +629,12 @@ def test_a_device_list_that_nobody_states_is_not_checked():
 def test_a_kubelet_without_a_version_is_not_checked(version):
     found = look(with_node(node("n1", kubelet=version)))
     assert [(each.kind, each.about) for each in found] == [(NOT_CHECKED, "kubelets of n1")]
+
+
+@pytest.mark.parametrize(("may_patch", "found"), [(True, {"PolicyMissing"}), (False, set())])
+def test_the_policy_of_the_extenders_patches_is_missed_where_it_may_patch(may_patch, found):
+    facts = well(
+        policies=WELL.policies - {"gpushare-extender-pods"},
+        permissions={**WELL.permissions, PATCHES: may_patch},
+    )
+    assert {each.kind.name for each in look(facts)} == found
