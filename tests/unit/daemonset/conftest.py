@@ -75,6 +75,7 @@ def _render_own(text: str, *files: tuple[str, str]) -> list[dict[str, Any]]:
         folder = Path(place) / "my-cluster"
         folder.mkdir()
         for name, content in (("kustomization.yaml", text), *files):
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(content)
         return _render(str(folder))
 

@@ -91,11 +91,13 @@ def test_the_instructions_have_the_shipped_configuration_of_kubeadm():
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
     found = blocks(DOCS / "install.md", "yaml")
     (whole,) = [each for each in found if yaml.safe_load(each).get("kind") == "Kustomization"]
-    (added,) = [each for each in found if "configMapGenerator:" in each]
-    text = yaml.safe_dump(yaml.safe_load(whole)) + added
+    (component,) = [each for each in found if "configMapGenerator:" in each]
+    (added,) = [each for each in found if each.startswith("patches:")]
+    text = yaml.safe_dump({**yaml.safe_load(whole), "components": ["configuration"]}) + added
     shipped = (ROOT / "daemonset/base/configuration/extender.yaml").read_text()
     own = shipped.replace("memoryUnit: GiB", "memoryUnit: 256MiB")
-    objects = render_own(text, {"extender.yaml": own})
+    files = {"kustomization.yaml": component, "extender.yaml": own}
+    objects = render_own(text, {f"configuration/{name}": each for name, each in files.items()})
     plugin = objects.container("deviceplugin")
     assert [each for each in plugin["args"] if "unit" in each] == ["--memory-unit=256MiB"]
     assert objects.one("ConfigMap")["data"] == {"extender.yaml": own}
