@@ -64,6 +64,7 @@ _APPS: Final = "/apis/apps/v1"
 _STARTUP_TAINT: Final = "gpushare-startup-taint"  # of the component of that name
 _SCHEDULER_NAME: Final = "gpushare-scheduler-name"
 _GATES: Final = "gpushare-gates"  # of the component gates
+_PREEMPTION: Final = "gpushare-preemption"  # of the component of that name
 _POLICIES: Final = (
     "gpushare-bindings",
     "gpushare-cdi-annotations",
@@ -107,10 +108,12 @@ REST: Final = (
     ObjectKind(
         "ClusterRoleBinding",
         _RBAC,
-        (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _GATES, _METRICS),
+        (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _GATES, _PREEMPTION, _METRICS),
         "",
     ),
-    ObjectKind("ClusterRole", _RBAC, (*_PROGRAMS, _STARTUP_TAINT, _GATES, _METRICS), ""),
+    ObjectKind(
+        "ClusterRole", _RBAC, (*_PROGRAMS, _STARTUP_TAINT, _GATES, _PREEMPTION, _METRICS), ""
+    ),
     ObjectKind("RoleBinding", _RBAC, (SCHEDULER,), "kube-system"),
     ObjectKind("RoleBinding", _RBAC, _PROGRAMS),
     ObjectKind("Role", _RBAC, _PROGRAMS),

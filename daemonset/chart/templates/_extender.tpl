@@ -3,7 +3,7 @@
 {{- if or .Values.reading.enabled .Values.monitoring.podMonitor.enabled }}true{{ end -}}
 {{- end -}}
 
-{{- /* The extender's file: that of kustomize's base, the listeners, then the values. */ -}}
+{{- /* The extender's file: that of kustomize's base, listeners and preemption, then the values. */ -}}
 {{- define "gpushare.configuration" -}}
 {{- $base := .Files.Get "files/base/configuration/extender.yaml" | fromYaml -}}
 {{- $tls := dict "certificate" "/etc/gpushare-tls/tls.crt" "key" "/etc/gpushare-tls/tls.key" -}}
@@ -15,6 +15,7 @@
 {{- $_ := set $listen "admission" (dict "host" "0.0.0.0" "port" (int .) "tls" $tls) -}}
 {{- end -}}
 {{- if $listen }}{{ $_ := set $base "listen" $listen }}{{ end -}}
+{{- if .Values.preemption.enabled }}{{ $_ := set $base "preemption" (dict "enabled" true) }}{{ end -}}
 {{- $own := dict "memoryUnit" .Values.unit -}}
 {{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
 {{- end -}}

@@ -42,6 +42,11 @@ SAME: dict[str, dict[str, Any]] = {
     },
     "daemonset/components/inject-cdi": {"plugin": {"inject": "cdi"}},
     "daemonset/components/network-policy": {"networkPolicy": True},
+    # kustomize leaves the setting to a file of the user's own.
+    "daemonset/components/preemption": {
+        "preemption": {"enabled": True},
+        "extender": {"configuration": {"preemption": {"enabled": False}}},
+    },
     "daemonset/components/process-memory": {"plugin": {"processMemory": True}},
     "daemonset/components/scheduler-name": {"schedulerNames": ["default-scheduler"]},
     "daemonset/components/signed-kubelet": {"plugin": {"signedKubelet": True}},
@@ -98,7 +103,7 @@ def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
         labelled = [each["metadata"]]
         if each["kind"] == "ConfigMap":
             each["metadata"]["name"] = unhashed(each["metadata"]["name"])
-            each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
+            each["data"] = {key: read(key, text) for key, text in each["data"].items()}
         for webhook in each.get("webhooks", ()):
             webhook["clientConfig"].pop("caBundle", None)
         if each["kind"] in {"DaemonSet", "Deployment"}:
@@ -113,6 +118,11 @@ def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
                 metadata["labels"].pop(key, None)
         found[each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]] = each
     return found
+
+
+def read(file: str, text: str) -> Any:
+    """Return what the extender reads in its file, in which defaults may be written or not."""
+    return parse(text.encode()) if file == "extender.yaml" else yaml.safe_load(text)
 
 
 def unhashed(name: str) -> str:
@@ -222,6 +232,43 @@ def test_values_reach_the_extenders_file_and_what_they_leave_out_stays():
     assert shipped.leader_election is not None
     assert found.leader_election.lease_seconds == 9.0
     assert found.leader_election.tls == shipped.leader_election.tls
+
+
+@pytest.mark.parametrize(
+    ("values", "enabled", "delay", "victims"),
+    [
+        ({}, False, 0, "lower"),
+        ({"preemption": {"enabled": True}}, True, 0, "lower"),
+        (
+            {
+                "preemption": {"enabled": True},
+                "extender": {
+                    "configuration": {"preemption": {"delaySeconds": 60, "victims": "preemptible"}}
+                },
+            },
+            True,
+            60,
+            "preemptible",
+        ),
+        (
+            {
+                "preemption": {"enabled": True},
+                "extender": {"configuration": {"preemption": {"enabled": False}}},
+            },
+            False,
+            0,
+            "lower",
+        ),
+    ],
+)
+def test_preemption_is_off_until_its_value_gives_the_rights_and_sets_it(
+    values, enabled, delay, victims
+):
+    objects = rendered(values)
+    found = parse(of_kind(objects, "ConfigMap")["data"]["extender.yaml"].encode()).preemption
+    assert (found.enabled, found.delay_seconds, found.victims) == (enabled, delay, victims)
+    roles = {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"}
+    assert ("gpushare-preemption" in roles) is bool(values)
 
 
 def test_a_changed_file_replaces_the_extenders_pods():
@@ -345,6 +392,10 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
             "extender.configuration.listen.admission.port is 8443, but the webhook's Service uses",
         ),
         ({"gates": {"by": "magic"}}, "at '/gates/by': value must be one of 'auto', 'policy', 'we"),
+        (
+            {"extender": {"configuration": {"preemption": {"victims": "all"}}}},
+            "at '/extender/configuration/preemption/victims': value must be one of 'lower', 'preem",
+        ),
         ({"certificates": {"days": 89}}, "at '/certificates/days': minimum: got 89, want 90"),
     ],
 )

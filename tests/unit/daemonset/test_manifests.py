@@ -47,6 +47,7 @@ from gpusharectl.manifests.yaml_lines import read
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from tests import builders
+from tests.markdown import blocks
 from tests.unit.daemonset.kustomizations import (
     BASE,
     COMPONENTS,
@@ -224,6 +225,45 @@ def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
         "own": {ANNOTATION_SLOT, ANNOTATION_POKE, ANNOTATION_EVICTING},
         "gate": {GATE_ADMISSION},
     }
+
+
+def test_with_its_component_and_no_other_the_extender_may_prepare_evictions(render):
+    """The base permits the evictions themselves."""
+    name = "gpushare-preemption"
+    objects = render("daemonset/components/preemption")
+    (patches, reads) = objects.one("ClusterRole", name)["rules"]
+    assert patches == {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}
+    assert (reads["apiGroups"], reads["resources"]) == (["policy"], ["poddisruptionbudgets"])
+    assert reads["verbs"] == ["list", "watch"]
+    binding = objects.one("ClusterRoleBinding", name)
+    assert binding["roleRef"]["name"] == name
+    account = {"kind": "ServiceAccount", "name": EXTENDER, "namespace": NAMESPACE}
+    assert binding["subjects"] == [account]
+    assert not extender_settings(objects).preemption.enabled
+    others = [each for each in EVERY if not each.endswith("/preemption")]
+    assert not [
+        folder
+        for folder in others
+        if name in {each["metadata"]["name"] for each in render(folder).all}
+    ]
+
+
+def test_a_configuration_in_a_component_of_the_users_own_is_the_last_word(render_own):
+    """From kubectl 1.31 on, components are applied after generators: docs/install.md."""
+    found = [each.text for each in blocks(ROOT / "docs/install.md")]
+    (component,) = [each for each in found if "kind: Component" in each]
+    text = (ROOT / "daemonset/components/gates-webhook/extender.yaml").read_text()
+    text = text.replace("GiB", "MiB") + "preemption: {enabled: true, victims: preemptible}\n"
+    whole = yaml.safe_load(own("gates-webhook", "preemption"))
+    whole["components"].append("configuration")
+    files = {
+        "configuration/kustomization.yaml": component,
+        "configuration/extender.yaml": text,
+    }
+    objects = render_own(yaml.safe_dump(whole), files)
+    for name in ("gpushare-gates", "gpushare-preemption"):
+        assert objects.one("ClusterRoleBinding", name)["roleRef"]["name"] == name
+    assert extender_settings(objects) == parse_configuration(text.encode())
 
 
 def test_policy_and_webhook_gate_the_same_pods_and_let_pods_pass_if_they_fail(render):
@@ -526,7 +566,7 @@ def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_tai
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
-    others = {"before-1.30", "network-policy", "process-memory", "signed-kubelet"}
+    others = {"before-1.30", "network-policy", "preemption", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root", "simulated-gpus"}
     # before-1.30 has no place for them.
     with_policies = {"gates", "gates-webhook", "scheduler-name", "startup-taint"}
