@@ -83,6 +83,14 @@ class Api:
         settings = await self._settings()
         return None if settings is None else settings.get("gates") is not False
 
+    async def preempts(self) -> bool | None:
+        """Return whether the extender evicts pods for more important ones, by the same file."""
+        settings = await self._settings()
+        if settings is None:
+            return None
+        section = settings.get("preemption")
+        return isinstance(section, dict) and section.get("enabled") is True
+
     async def _settings(self) -> dict[str, Any] | None:
         for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):
             if name := pod.configuration:

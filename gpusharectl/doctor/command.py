@@ -17,6 +17,7 @@ from gpusharectl.doctor.checks import (
     nodes,
     nvidia,
     pods,
+    preemption,
     scheduler,
     second_scheduler,
 )
@@ -36,6 +37,7 @@ CHECKS = (
     *second_scheduler.CHECKS,
     *access.CHECKS,
     *gates.CHECKS,
+    *preemption.CHECKS,
     *pods.CHECKS,
 )
 

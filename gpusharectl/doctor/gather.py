@@ -53,6 +53,7 @@ async def gather(
         "queues": known(api.queues()),
         "gating": known(api.gating()),
         "gates": known(api.gates()),
+        "preempts": known(api.preempts()),
     }
     async with asyncio.TaskGroup() as group:
         tasks = {name: group.create_task(get) for name, get in wanted.items()}

@@ -114,13 +114,13 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
         elif is_allowed is False and each not in OPTIONAL:
             refused.setdefault(each.account, []).append(each)
     if of_pod_groups:
-        found = f"it may not {', '.join(map(_words, of_pod_groups))}"
+        found = f"it may not {', '.join(map(words, of_pod_groups))}"
         yield POD_GROUPS_UNREADABLE.of(of_pod_groups[0].account, found)
     for name, missing in refused.items():
         first = missing[0]
         yield PERMISSION_MISSING.of(
             name,
-            f"it may not {', '.join(map(_words, missing))}",
+            f"it may not {', '.join(map(words, missing))}",
             verb=first.verb,
             resource=f"{first.resource}.{first.group}" if first.group else first.resource,
             account=account(first, facts.system),
@@ -128,7 +128,8 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
         )
 
 
-def _words(permission: Permission) -> str:
+def words(permission: Permission) -> str:
+    """Return a right in a few words, such as ``list pods``."""
     name = f" {permission.name}" if permission.name else ""
     where = f" in namespace {permission.namespace}" if permission.namespace else ""
     group = f".{permission.group}" if permission.resource == _POD_GROUPS else ""

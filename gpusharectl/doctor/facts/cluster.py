@@ -68,7 +68,15 @@ PATCHES: Final = Permission(EXTENDER, "patch", "pods")
 """What the extender needs for gates and for preemption; their components give it."""
 NOMINATES: Final = Permission(EXTENDER, "patch", "pods/status")
 """What only the component gates gives the extender."""
-OPTIONAL: Final = (PATCHES, NOMINATES)
+LISTS_BUDGETS: Final = Permission(EXTENDER, "list", "poddisruptionbudgets", "policy")
+"""What only the component preemption gives the extender."""
+PREEMPTS: Final = (
+    PATCHES,
+    LISTS_BUDGETS,
+    Permission(EXTENDER, "watch", "poddisruptionbudgets", "policy"),
+)
+"""What the extender needs for preemption beside the right to evict, which the base gives."""
+OPTIONAL: Final = (NOMINATES, *PREEMPTS)
 """The rights that the base does not give."""
 
 
@@ -142,9 +150,9 @@ class Facts:
 
     The keys of programs are pod names, those of schedulers names for people, those of NodePorts
     the Service's namespace and name. ``memory_unit`` is None if no extender has a configuration
-    file, and ``gates`` likewise. ``warned`` are the Events of the namespace, the newest last.
-    ``webhooks`` are by their names. ``queues`` are the namespaces where pods begin gated,
-    ``gating`` the kinds of objects that do it and are there.
+    file; ``gates`` and ``preempts`` are settings in it, and likewise. ``warned`` are the Events of
+    the namespace, the newest last. ``webhooks`` are by their names. ``queues`` are the namespaces
+    where pods begin gated, ``gating`` the kinds of objects that do it and are there.
     """
 
     version: str
@@ -172,6 +180,7 @@ class Facts:
     queues: frozenset[str] | Unknown = frozenset()
     gating: frozenset[str] | Unknown = frozenset()
     gates: bool | Unknown | None = None
+    preempts: bool | Unknown | None = None
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
         """Return gpushare's own pods of ``programs`` that are not terminating."""

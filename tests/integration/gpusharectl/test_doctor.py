@@ -99,14 +99,14 @@ async def test_of_the_extenders_secret_only_the_authority_is_kept(tmp_path):
     assert set(found.webhooks.values()) == {Webhook(trusts=b"old\n", authority=b"new")}
 
 
-async def test_it_is_read_where_pods_are_gated_by_what_and_whether_they_wait(tmp_path):
+async def test_what_gates_pods_and_the_settings_of_the_extender_are_read(tmp_path):
     pages = {
         "/api/v1/namespaces": {"items": [{"metadata": {"name": "team"}}]},
         f"{ADMISSION}beta1/mutatingadmissionpolicybindings/gpushare-gates": {
             "metadata": {"name": "gpushare-gates"}
         },
         "/api/v1/namespaces/gpushare-system/configmaps/c": {
-            "data": {"extender.yaml": "gates: off"}
+            "data": {"extender.yaml": "gates: off\npreemption: {enabled: true}"}
         },
     }
     volume = SeenVolume(name="configuration", config_map=ConfigMapSource("c"))
@@ -117,6 +117,7 @@ async def test_it_is_read_where_pods_are_gated_by_what_and_whether_they_wait(tmp
     assert found.queues == {"team"}
     assert found.gating == {"mutatingadmissionpolicybindings"}
     assert found.gates is False
+    assert found.preempts is True
 
 
 @pytest.mark.parametrize(

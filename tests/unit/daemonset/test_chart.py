@@ -396,6 +396,10 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
             {"extender": {"configuration": {"preemption": {"victims": "all"}}}},
             "at '/extender/configuration/preemption/victims': value must be one of 'lower', 'preem",
         ),
+        (
+            {"extender": {"configuration": {"preemption": {"enabled": True}}}},
+            "extender.configuration.preemption.enabled is true, but only preemption.enabled gives",
+        ),
         ({"certificates": {"days": 89}}, "at '/certificates/days': minimum: got 89, want 90"),
     ],
 )

@@ -40,6 +40,7 @@ from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts.cluster import (
     NOMINATES,
     PATCHES,
+    PREEMPTS,
     Facts,
     LeaderElection,
     OperatorSettings,
@@ -168,6 +169,13 @@ def with_gates() -> Facts:
     )
 
 
+def with_preemption() -> Facts:
+    """A cluster that is well, where the extender evicts pods for more important ones."""
+    facts = well()
+    given = {**facts.permissions, **dict.fromkeys(PREEMPTS, True)}
+    return replace(facts, preempts=True, permissions=given)
+
+
 def gated(seconds: int = 3600) -> SeenPod:
     """A gated pod that is so many seconds old."""
     made = pod("gated", on=None)
@@ -262,6 +270,10 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     ),
     "GateUnprotected": lambda: well(gating=frozenset({"mutatingadmissionpolicybindings"})),
     "QuotaInQueue": lambda: replace(with_gates(), queues=frozenset({"team"})),
+    "PreemptionNotPermitted": lambda: replace(
+        with_preemption(), permissions={**WELL.permissions, **dict.fromkeys(PREEMPTS, False)}
+    ),
+    "PreemptionOff": lambda: replace(with_preemption(), preempts=False),
     "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
     "NvidiaRuntimeUnreachable": lambda: with_node(injected("n2", "runtime-cdi", "mine")),
     "PodNeedsNvidiaRuntime": lambda: with_node(injected("n1", "runtime", "nvidia")),
@@ -331,6 +343,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
             replace(with_gates(), queues=frozenset({"other"}), pods=with_pods(gated()).pods),
             id="a gated pod waits for room",
         ),
+        pytest.param(with_preemption(), id="preemption has its rights without gates"),
         pytest.param(with_node(injected("n1", "cdi", "nvidia")), id="CDI needs no RuntimeClass"),
     ],
 )
@@ -441,6 +454,7 @@ UNKNOWNS: dict[str, Any] = {
     "queues": UNKNOWN,
     "gating": UNKNOWN,
     "gates": UNKNOWN,
+    "preempts": UNKNOWN,
 }
 
 
