@@ -4,12 +4,14 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from localcluster.errors import CommandError
-from localcluster.gpushare import Gpushare
+from localcluster.gpushare import COMPONENTS, Gpushare
+from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import ASSIGNED, CARDS, RUNNING_ON
 
@@ -19,6 +21,7 @@ REFUSED = {403, 422}  # the policy answers with either
 OWN = "gpushare.aliyun.com/CardUsable"
 INVENTORY = "gpushare.aliyun.com/inventory"
 CORDONED = "gpushare.aliyun.com/cordoned-cards"
+EVICTING = "gpushare.aliyun.com/evicting"
 ANNOTATE = json.dumps({"metadata": {"annotations": {"probe": "x"}}})
 
 
@@ -31,6 +34,19 @@ def plugin(gpushare: Gpushare) -> Path:
 @pytest.fixture
 def extender(gpushare: Gpushare) -> Path:
     return gpushare.cluster.service_account_kubeconfig("gpushare-system", "gpushare-extender")
+
+
+@pytest.fixture
+def preemption(gpushare: Gpushare) -> Iterator[None]:
+    """Give the extender the rights of the component for preemption.
+
+    It is restarted at the end: for a minute it believes that it still may patch pods.
+    """
+    described = f"--filename={COMPONENTS / 'preemption' / 'access.yaml'}"
+    gpushare.cluster.kubectl("apply", described)
+    yield
+    gpushare.cluster.kubectl("delete", described)
+    gpushare.restart_extender()
 
 
 def patch(
@@ -179,3 +195,24 @@ def test_a_program_cannot_do_more(
     pods.create(pod("x", 100, schedulerName="nobody"))
     with pytest.raises(CommandError, match=r"[Ff]orbidden"):
         pods.cluster.kubectl(f"--kubeconfig={kubeconfig}", *words)
+
+
+@pytest.mark.usefixtures("preemption")
+def test_for_preemption_the_extender_reads_budgets_and_writes_only_its_own_annotations(
+    gpushare: Gpushare, pods: Workloads, extender: Path
+):
+    pods.create(pod("x", 100, schedulerName="nobody"))
+
+    def annotate(key: str, part: str = "") -> tuple[int, str]:
+        content = json.dumps({"metadata": {"annotations": {key: "0a1b2c3d"}}})
+        return patch(gpushare, extender, path_of("x") + part, content)
+
+    def missing() -> str | None:
+        answer = annotate(EVICTING)
+        return None if answer == (200, "") else str(answer)
+
+    wait_until("the right to patch pods", missing, seconds=15)
+    for key in ("probe", CARDS, RUNNING_ON):
+        assert is_refused(annotate(key), "only its own annotations"), key
+    assert is_refused(annotate(EVICTING, "/status"), "cannot patch resource")
+    gpushare.cluster.kubectl(f"--kubeconfig={extender}", "get", "poddisruptionbudgets")
