@@ -157,6 +157,11 @@ class Ledger:
         found = self._plans.get(Hold, owner)
         return found if isinstance(found, Hold) else None
 
+    def claim_of(self, owner: str) -> Claim | None:
+        """Return an owner's claim, its slots in the order in which they were kept."""
+        found = self._plans.get(Claim, owner)
+        return found if isinstance(found, Claim) else None
+
     def slot_count(self, owner: str) -> int:
         """Return the number of slots in an owner's hold."""
         return self._plans.count(Hold, owner)

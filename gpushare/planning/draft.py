@@ -6,7 +6,8 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from gpushare.ledger.accounts import NodeAccount, summed
-from gpushare.ledger.holds import Hold, Slot
+from gpushare.ledger.gone import NOBODY, Freed, Gone
+from gpushare.ledger.holds import Claim, Hold, Kept, Slot
 from gpushare.placement.card_choice import FreeCard, FreeCards
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
@@ -17,19 +18,26 @@ _number = attrgetter("number")
 
 
 class Besides:
-    """The world without the slots that an owner's hold keeps for the pods ``uids``.
+    """The world without what an owner's hold and claim keep for the pods ``uids``.
 
-    ``nodes`` are where these slots were when this was made, and where there are claims that do not
-    count against pods of this priority.
+    Pods that are ``gone`` do not count either. ``nodes`` are where these slots and pods were when
+    this was made, and where there are claims that do not count against pods of this priority.
     """
 
-    def __init__(self, world: World, owner: str, uids: Collection[str], priority: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        owner: str,
+        uids: Collection[str],
+        priority: int,
+        gone: Gone = NOBODY,
+    ) -> None:
         self.world = world
-        self._uids, self._priority = uids, priority
-        hold = world.ledger.hold_of(owner)
-        slots = hold.slots if hold is not None else ()
+        self._uids, self._priority, self._gone = uids, priority, gone
+        kept = (world.ledger.hold_of(owner), world.ledger.claim_of(owner))
+        slots = (slot for each in kept if each is not None for slot in each.slots)
         self._own = {slot.node for slot in slots if slot.pod_uid in uids}
-        self.nodes = self._own | world.ledger.outranked(priority)
+        self.nodes = self._own.union(world.ledger.outranked(priority), gone.nodes)
         self._known: dict[str, tuple[NodeAccount | None, Mapping[str, int] | None]] = {}
 
     def left(self, name: str) -> tuple[NodeAccount | None, Mapping[str, int] | None]:
@@ -50,36 +58,64 @@ class Besides:
         resources = world.free_resources(name, priority=priority)
         account = world.ledger.account(name, priority=priority)
         slots = self._slots(name) if name in self._own else []
-        if resources is None or not slots:
+        if resources is None or not (slots or name in self._gone.nodes):
             return account, resources
-        units: dict[str, int] = {}
+        freed, own = self._gone.freed(name), _Own(slots)
         free = dict(resources)
-        for slot in slots:
-            for uuid in slot.cards:
-                units[uuid] = units.get(uuid, 0) + slot.units
-            for resource, amount in slot.requests:
-                free[resource] = free.get(resource, 0) + amount
-        return _without(account, units), free
+        for amounts in (freed.amounts, own.amounts):
+            for resource in free.keys() & amounts.keys():
+                free[resource] += amounts[resource]
+        return _without(account, own, freed), free
 
-    def _slots(self, name: str) -> list[Slot]:
+    def _slots(self, name: str) -> list[tuple[Kept, Slot]]:
         """Return the slots that do not count. With a reserve of its pod, a slot is counted once."""
         ledger = self.world.ledger
         return [
-            slot
+            (kept, slot)
             for kept, slot in ledger.slots_on(name)
-            if isinstance(kept, Hold)
-            and slot.pod_uid in self._uids
+            if slot.pod_uid in self._uids
             and ledger.reserve_of(slot.pod_uid, name) is None
+            and (isinstance(kept, Hold) or kept.priority >= self._priority)
         ]
 
 
-def _without(account: NodeAccount | None, units: Mapping[str, int]) -> NodeAccount | None:
-    """Return the account without so many reserved units of each card."""
+class _Own:
+    """What slots of one node count for in its account: units by card, and ``amounts``.
+
+    Of a pod with slots in a hold and in a claim, the one in the claim counts for what it keeps
+    beyond the other.
+    """
+
+    def __init__(self, slots: Collection[tuple[Kept, Slot]]) -> None:
+        self.reserved: dict[str, int] = {}
+        self.claimed: dict[str, int] = {}
+        self.amounts: dict[str, int] = {}
+        held = {slot.pod_uid: slot for kept, slot in slots if isinstance(kept, Hold)}
+        for kept, slot in slots:
+            units, before = self.reserved, None
+            if isinstance(kept, Claim):
+                units, before = self.claimed, held.get(slot.pod_uid)
+            for uuid in slot.cards:
+                known = before.units if before is not None and uuid in before.cards else 0
+                units[uuid] = units.get(uuid, 0) + max(0, slot.units - known)
+            for resource, amount in slot.requests if before is None else ():
+                self.amounts[resource] = self.amounts.get(resource, 0) + amount
+
+
+def _without(account: NodeAccount | None, own: _Own, freed: Freed) -> NodeAccount | None:
+    """Return the account without these slots and pods."""
     if account is None:
         return None
     cards = [
-        replace(each, reserved=max(0, each.reserved - units.get(each.card.uuid, 0)))
+        replace(
+            each,
+            used=max(0, each.used - freed.units.get(uuid, 0)),
+            unplaced=max(0, each.unplaced - freed.unplaced),
+            reserved=max(0, each.reserved - own.reserved.get(uuid, 0)),
+            claimed=max(0, each.claimed - own.claimed.get(uuid, 0)),
+        )
         for each in account.cards
+        for uuid in (each.card.uuid,)
     ]
     return summed(account.inventory, cards)
 

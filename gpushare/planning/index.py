@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Generator, Hashable, Iterable
-from itertools import zip_longest
 from typing import Final
 
 from gpushare.placement.card_choice import FreeCards
@@ -11,11 +10,11 @@ from gpushare.placement.trial import World
 from gpushare.planning import eligibility
 from gpushare.planning.capacity import may_fit, members_on, rank_of
 from gpushare.planning.shapes import Shape
+from gpushare.process.sorting import sorted_in_steps
 
 MOST_ENTRIES: Final = 200_000  # nodes of all shapes, at about 300 bytes
 LEAST_SHAPES: Final = 8
 AT_ONCE: Final = 16  # changed nodes that are judged in one step
-SORTED_AT_ONCE: Final = 256
 MOST_ROUNDS: Final = 20
 
 Seen = tuple[int, int]  # changes of the ledger, and of other resources, so far
@@ -142,7 +141,7 @@ class ShapeIndexes:
                 takes[name] = place[0]
                 if place[1] is not None:
                     rank_of[name] = place[1]
-        ranks = yield from _sorted(list(rank_of.values()))
+        ranks = yield from sorted_in_steps(list(rank_of.values()))
         return takes, rank_of, ranks
 
     def _renew(self, index: ShapeIndex, changed: set[str]) -> Generator[None, None, None]:
@@ -159,18 +158,3 @@ class ShapeIndexes:
         while len(indexes) > LEAST_SHAPES and entries > MOST_ENTRIES:
             oldest = next(iter(indexes))
             entries -= len(indexes.pop(oldest).takes)
-
-
-def _sorted(ranks: list[Rank]) -> Generator[None, None, list[Rank]]:
-    """Sort ranks in short steps: parts, and then two parts at a time."""
-    parts = []
-    for first in range(0, len(ranks), SORTED_AT_ONCE):
-        yield
-        parts.append(sorted(ranks[first : first + SORTED_AT_ONCE]))
-    while len(parts) > 1:
-        pairs = list(zip_longest(parts[::2], parts[1::2], fillvalue=()))
-        parts = []
-        for one, two in pairs:
-            yield
-            parts.append(sorted((*one, *two)))  # takes about one comparison an element
-    return parts[0] if parts else []

@@ -4,6 +4,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Final
 
 from gpushare.errors import RequestError
+from gpushare.ledger.gone import NOBODY, Gone
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
@@ -35,15 +36,15 @@ class Planner:
     """Plans for one world. It keeps what it measured of the nodes until they change."""
 
     def __init__(self, world: World) -> None:
+        self.indexes = ShapeIndexes(world)
         self._world = world
-        self._indexes = ShapeIndexes(world)
         self._last: tuple[Sequence[Slot], Seen] = (), (0, 0)  # slots that all could be used then
 
-    def plan(self, ask: Ask) -> Generator[None, None, Plan | NoPlan]:
+    def plan(self, ask: Ask, gone: Gone = NOBODY) -> Generator[None, None, Plan | NoPlan]:
         """Return slots for the members, or why there are none, in steps of at most 2 ms.
 
-        The cluster may change between steps. The slots fit at the moment at which they are
-        returned, so take them before anything else runs.
+        Pods that are ``gone`` do not count. The cluster may change between steps. The slots fit at
+        the moment at which they are returned, so take them before anything else runs.
         """
         if ask.least > len(ask.members):
             raise ValueError(f"{ask.least} slots for {len(ask.members)} members: ask for fewer")
@@ -54,13 +55,14 @@ class Planner:
         if not groups:
             return Plan((), ask.zone or "")
         for _ in range(ATTEMPTS):
-            trial = _Trial(self._world, ask, groups)
-            yield from trial.measure(self._indexes)
-            found = yield from trial.find()
+            attempt = Attempt(self._world, ask, groups, gone)
+            yield from attempt.measure(self.indexes)
+            found = yield from attempt.find()
             if isinstance(found, NoPlan):
                 return found
-            if (yield from trial.is_current(found)):
-                self._last = found.slots, seen_now(self._world)
+            if (yield from attempt.is_current(found)):
+                if gone is NOBODY:
+                    self._last = found.slots, seen_now(self._world)
                 return found
         # The cluster changes faster than a plan is made.
         return NoPlan(NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG, gave_up=True)
@@ -98,45 +100,50 @@ class Planner:
         return found
 
 
-class _Trial:
-    """One attempt to place the members in the cluster as it is now."""
+class Attempt:
+    """One attempt to place the members in the cluster as it is now, without pods that are gone.
 
-    def __init__(self, world: World, ask: Ask, groups: list[EqualMembers]) -> None:
+    ``areas`` are those in which the members may be, the best first, once they are measured.
+    """
+
+    def __init__(
+        self, world: World, ask: Ask, groups: list[EqualMembers], gone: Gone = NOBODY
+    ) -> None:
         self._world, self._ask, self._groups = world, ask, groups
         self._shapes = {pod.uid: group.shape for group in groups for pod in group.pods}
         priority = min(pod.priority for pod in ask.members)
-        self._besides = Besides(world, ask.owner, self._shapes.keys(), priority)
+        self.besides = Besides(world, ask.owner, self._shapes.keys(), priority, gone)
+        self.areas: list[Area] = []
         self._hints = [
             [ask.hints[pod.uid] for pod in group.pods if pod.uid in ask.hints] for group in groups
         ]
         self._indexes: list[ShapeIndex] = []
         self._seen = (0, 0)
-        self._areas: list[Area] = []
         self.reason = NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG
 
     def measure(self, indexes: ShapeIndexes) -> Generator[None, None, None]:
-        """Find the areas in which the members may be, the best first."""
+        """Find the areas and how many members each node takes."""
         ask = self._ask
         self._seen = seen_now(self._world)
         for group in self._groups:
             self._indexes.append((yield from indexes.current(group.shape)))
         pairs = list(zip(self._groups, self._indexes, strict=True))
-        areas = yield from areas_of(self._world, ask, self._besides, pairs)
+        areas = yield from areas_of(self._world, ask, self.besides, pairs)
         if ask.zone_key and not areas:
             self.reason = NO_ZONES
         if ask.zone_key and ask.zone is None and ask.roles:
             areas = [area for area in areas if _is_for(ask, area.zone)]
             if not areas:
                 self.reason = NO_ROLE
-        self._areas = sorted(areas, key=self._preference)
+        self.areas = sorted(areas, key=self._preference)
 
     def find(self) -> Generator[None, None, Plan | NoPlan]:
         """Return slots in the first area in which the members fit, or why there is none."""
         ask, budget = self._ask, Budget()
         wanted = [len(group.pods) for group in self._groups]
         if sum(wanted) == len(ask.members):
-            for area in self._areas:
-                found = yield from fit(self._besides, area, wanted, self._hints, budget)
+            for area in self.areas:
+                found = yield from fit(self.besides, area, wanted, self._hints, budget)
                 if found is not None:
                     return (yield from self._pinned(area, found))
         if ask.least < len(ask.members):
@@ -152,7 +159,7 @@ class _Trial:
 
         Only the nodes that have changed are judged: on the others, all that was read still holds.
         """
-        checker = Checker(self._world, self._besides, self._shapes, self._ask.cooling)
+        checker = Checker(self._world, self.besides, self._shapes, self._ask.cooling)
         here = by_node(plan.slots)
         seen = self._seen
         while changed := changed_of(self._world, seen, here):
@@ -172,8 +179,8 @@ class _Trial:
         group_of = {pod.uid: n for n, group in enumerate(self._groups) for pod in group.pods}
         members = [group_of[pod.uid] for pod in self._ask.members if pod.uid in group_of]
         best: tuple[Area, Fit] | None = None
-        for area in self._areas:
-            found = yield from enough(self._besides, area, members, self._ask.least, budget)
+        for area in self.areas:
+            found = yield from enough(self.besides, area, members, self._ask.least, budget)
             if found is not None and (best is None or found.members > best[1].members):
                 best = area, found
         return (yield from self._pinned(*best)) if best is not None else None
@@ -186,11 +193,11 @@ class _Trial:
             return sum(map(min, rooms, wanted))
 
         found = []
-        for area in sorted(self._areas, key=most, reverse=True)[:MOST_ROOMS]:
+        for area in sorted(self.areas, key=most, reverse=True)[:MOST_ROOMS]:
             members = most(area)
             if len(wanted) > 1:
                 members = (
-                    yield from greedy(self._besides, area, wanted, [()] * len(wanted))
+                    yield from greedy(self.besides, area, wanted, [()] * len(wanted))
                 ).members
             found.append(ZoneRoom(area.zone, members))
         return tuple(sorted(found, key=lambda room: (-room.members, room.zone)))

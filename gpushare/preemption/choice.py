@@ -1,0 +1,151 @@
+"""Choose permitted victims of an area that do the least harm (pure)."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpushare.planning.search.budget import Budget
+from gpushare.planning.shapes import Shape
+from gpushare.preemption.area import VictimArea
+from gpushare.preemption.candidates import Candidate, exceeded
+from gpushare.preemption.model import Rules
+from gpushare.preemption.put_back import Order, put_back
+
+MOST_STEPS: Final = 500_000  # candidates that are let go and put back again, of about 2 us
+STEPS_A_TRY: Final = 20
+
+
+class Harm(NamedTuple):
+    """What makes victims worse than others, the most important first."""
+
+    level: int
+    pods: int
+    units: int
+    not_hinted: int
+    area: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Each of the ``victims`` is needed, and together they are permitted."""
+
+    area: VictimArea
+    victims: Sequence[Candidate]
+    harm: Harm
+
+
+class Chooser:
+    """Tries again with some candidates kept if the victims of an area are not permitted together.
+
+    ``budget`` is for these tries in all areas; the first try of each area is free.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.budget = Budget(MOST_STEPS)
+        self._rules = rules
+
+    def best(self, area: VictimArea, level: int) -> Generator[None, None, Choice | None]:
+        """Return permitted victims up to a level; None if there are none.
+
+        None is exact unless the budget gave up.
+        """
+        best: Choice | None = None
+        tried: set[Order] = set()
+        orders = [Order()]
+        while orders:
+            order = orders.pop()
+            if order in tried or (tried and not self._has_steps(area)):
+                continue
+            tried.add(order)
+            outcome = yield from put_back(area, level, order)
+            if outcome is None:
+                continue
+            broken = exceeded(outcome.victims, self._rules)
+            if not broken and not outcome.excess:
+                found = choice_of(area, outcome.victims)
+                best = found if best is None or found.harm < best.harm else best
+                continue
+            scarce = _uids(area, broken[0]) if broken else _NOBODY
+            if scarce <= order.first:
+                # One of them has to be kept: any set of victims that is permitted lacks one.
+                some = outcome.excess
+                if broken:
+                    some = [each for each in outcome.victims if each.budget == broken[0]]
+                orders += [Order(order.kept | {each.uid}, order.first) for each in some]
+            else:
+                orders.append(Order(order.kept, order.first | scarce))
+        return best
+
+    def better(self, choice: Choice, level: int, shape: Shape) -> Generator[None, None, Choice]:
+        """Return victims of a single node for one pod that do less harm, if some are found.
+
+        For each card, those are put back first that are not on it.
+        """
+        for order in self._orders(choice.area, shape):
+            if not self._has_steps(choice.area):
+                break
+            outcome = yield from put_back(choice.area, level, order)
+            if outcome is None or outcome.excess or exceeded(outcome.victims, self._rules):
+                continue
+            found = choice_of(choice.area, outcome.victims)
+            choice = found if found.harm < choice.harm else choice
+        return choice
+
+    def _has_steps(self, area: VictimArea) -> bool:
+        return self.budget.spend(STEPS_A_TRY + sum(1 for _ in _candidates(area)))
+
+    def _orders(self, area: VictimArea, shape: Shape) -> Iterator[Order]:
+        (room,) = area.room.nodes.values()
+        need = shape.need
+        everybody = list(_candidates(area))
+        missing: dict[str, int] = {}
+        for uuid in room.wanted(shape):
+            missing[uuid] = _needed(uuid, room.units_before(uuid), everybody, need.units)
+        cheapest = sorted(missing, key=lambda uuid: missing[uuid])
+        sets = [cheapest[: need.card_count]] if need.card_count > 1 else [[c] for c in cheapest]
+        for cards in sets:
+            first = frozenset(
+                each.uid
+                for each in everybody
+                if each.share is not None
+                and each.share.cards
+                and not {*cards} & {*each.share.cards}
+            )
+            yield Order(first=first)
+            yield Order(first=first, larger=True)
+        yield Order(larger=True)
+
+
+def choice_of(area: VictimArea, victims: Sequence[Candidate]) -> Choice:
+    level = max(each.level for each in victims)
+    units = sum(each.units for each in victims)
+    not_hinted = sum(not each.is_hinted for each in victims)
+    return Choice(area, victims, Harm(level, len(victims), units, not_hinted, area.name))
+
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+def _candidates(area: VictimArea) -> Iterator[Candidate]:
+    for classes in area.singles.values():
+        for here in classes.values():
+            yield from here
+    for each in area.gangs:
+        yield from each.here
+
+
+def _uids(area: VictimArea, budget: str) -> frozenset[str]:
+    return frozenset(each.uid for each in _candidates(area) if each.budget == budget)
+
+
+def _needed(uuid: str, free: int, candidates: Sequence[Candidate], wanted: int) -> int:
+    """Return how many candidates must go at least so that a card has so many units free."""
+    units = sorted(
+        (each.share.units for each in candidates if each.share and uuid in each.share.cards),
+        reverse=True,
+    )
+    for number, much in enumerate(units):
+        if free >= wanted:
+            return number
+        free += much
+    return len(units) if free >= wanted else len(candidates) + 1

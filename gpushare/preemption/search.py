@@ -1,0 +1,125 @@
+"""Find room for a gang or a pod, and if there is none, which pods to evict for it (pure)."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from gpushare.errors import RequestError
+from gpushare.ledger.gone import Gone
+from gpushare.objects.model import Pod
+from gpushare.planning.ask import Ask, NoPlan, Plan
+from gpushare.planning.planner import Planner
+from gpushare.planning.reasons import NO_ROOM_FOR_GANG, NO_ZONE_FOR_GANG
+from gpushare.planning.shapes import Reader
+from gpushare.preemption.areas import VictimAreas
+from gpushare.preemption.candidates import candidates_of
+from gpushare.preemption.choice import Choice, Chooser
+from gpushare.preemption.model import Preemption, PreemptionWorld, Rules
+
+ATTEMPTS: Final = 3  # when the cluster changes while victims are searched
+MOST_IMPROVED: Final = 16  # nodes on which other victims are tried for a single pod
+MEMBERS_A_STEP: Final = 32
+
+
+class VictimSearch:
+    """Searches in one world. It keeps what it measured of the nodes until they change."""
+
+    def __init__(self, world: PreemptionWorld) -> None:
+        self._world = world
+        self._planner = Planner(world)
+
+    def find(self, ask: Ask, rules: Rules) -> Generator[None, None, Preemption | NoPlan]:
+        """Return slots for the members and who must go for them, in short steps.
+
+        Without victims the slots are those of a planner, also for members beyond ``ask.least``.
+        With victims they are for the first ``ask.least`` members that can be read: nobody is
+        evicted for the others.
+
+        The highest priority of the victims is the lowest possible one, and each victim is needed.
+        In large clusters this may not hold for members of several shapes, or if budgets permit only
+        some of the victims, because the work is limited: if nothing was found for this reason, the
+        answer has ``gave_up``.
+
+        The cluster may change between steps. The slots fit at the moment at which they are
+        returned, once the victims and the pods that are about to end are gone.
+        """
+        for _ in range(ATTEMPTS):
+            found = yield from self._attempt(ask, rules)
+            if found is not None:
+                return found
+        # The cluster changes faster than victims are found.
+        return NoPlan(NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG, gave_up=True)
+
+    def _attempt(self, ask: Ask, rules: Rules) -> Generator[None, None, Preemption | NoPlan | None]:
+        """Return the answer, or None if the cluster changed so that the victims do not suffice."""
+        world, planner = self._world, self._planner
+        found = yield from planner.plan(ask)
+        if isinstance(found, Plan):
+            return Preemption(found, is_free=True)
+        candidates = yield from candidates_of(world, ask.members, rules)
+        ending = self._gone(candidates.ending)
+        if candidates.ending:
+            found = yield from planner.plan(ask, ending)
+            if isinstance(found, Plan):
+                return Preemption(found)
+        if not candidates.singles and not candidates.gangs:
+            return found
+        least = yield from self._least(ask)
+        if least is None:
+            return found
+        areas = VictimAreas(world, least, candidates, ending)
+        yield from areas.measure(planner)
+        chooser = Chooser(rules)
+        choice = yield from _choice(areas, chooser)
+        if choice is None:
+            gave_up = found.gave_up or areas.limit.gave_up or chooser.budget.gave_up
+            return replace(found, gave_up=gave_up)
+        gone = {name: set(uids) for name, uids in candidates.ending.items()}
+        for each in choice.victims:
+            gone.setdefault(each.node, set()).add(each.uid)
+        plan = yield from planner.plan(areas.ask_in(choice.area), self._gone(gone))
+        if isinstance(plan, NoPlan):
+            return None
+        return Preemption(plan, tuple([each.pod for each in choice.victims]))
+
+    def _gone(self, pods: Mapping[str, set[str]]) -> Gone:
+        return Gone(self._world.ledger, self._world.requests_used, pods)
+
+    def _least(self, ask: Ask) -> Generator[None, None, Ask | None]:
+        """Return the ask for the members that must get slots; None if too few can be read."""
+        reader = Reader(self._world)
+        members: list[Pod] = []
+        for number, pod in enumerate(ask.members):
+            if number % MEMBERS_A_STEP == 0:
+                yield
+            if len(members) == ask.least:
+                break
+            try:
+                reader.shape_of(pod)
+            except RequestError:
+                continue
+            members.append(pod)
+        return replace(ask, members=tuple(members)) if len(members) == ask.least else None
+
+
+def _choice(areas: VictimAreas, chooser: Chooser) -> Generator[None, None, Choice | None]:
+    """Return the victims that do the least harm, at the lowest level that has permitted ones."""
+    lowest = []
+    for area in areas.all:
+        level = yield from area.lowest_level()
+        if level is not None:
+            lowest.append((level, area))
+    for level in sorted({level for low, area in lowest for level in area.levels if level >= low}):
+        found: list[Choice] = []
+        for low, area in lowest:
+            if low <= level and level in area.levels:
+                choice = yield from chooser.best(area, level)
+                found += [choice] if choice is not None else []
+        if not found:
+            continue
+        found.sort(key=lambda each: each.harm)
+        if areas.shape is not None:
+            for number, choice in enumerate(found[:MOST_IMPROVED]):
+                found[number] = yield from chooser.better(choice, level, areas.shape)
+        return min(found, key=lambda each: each.harm)
+    return None
