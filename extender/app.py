@@ -20,7 +20,9 @@ from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
 from extender.gangs.nominations import StaleNominations
 from extender.gangs.planning import GangPlanning
+from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
+from extender.gangs.wake_ups import WakeUps
 from extender.gates.releaser import Releaser
 from extender.gates.ungating import Ungating
 from extender.leadership.election import (
@@ -35,6 +37,8 @@ from extender.metrics import certificates, collectors
 from extender.metrics.nodes import NodeMetrics
 from extender.page.sampling import sample_cluster
 from extender.page.usage import PluginUsage
+from extender.preemption.budgets import BudgetWatch
+from extender.preemption.evictor import Evictor
 from extender.routes import Routes, serve
 from extender.server import listeners
 from extender.server.authorization import Authorizer
@@ -115,14 +119,30 @@ class _Extender:
             self._clock,
             after_seconds=configuration.evict_after_seconds,
         )
-        self._releaser = Releaser(writer)
+        self._releaser, self._right = Releaser(writer), PatchRight(kube, self._clock)
         self._admission = Admission(
+            cluster.state, cluster.scheduling.gangs, self._planning, self._releaser, self._right
+        )
+        self._wake_ups = WakeUps(
             cluster.state,
             cluster.scheduling.gangs,
             self._planning,
-            self._releaser,
-            PatchRight(kube, self._clock),
+            Pokes(self._releaser, self._right, self._clock),
+            self._right,
         )
+        self._budgets = BudgetWatch(kube, self._clock)
+        self._evictor: Evictor | None = None
+        if configuration.preemption.enabled:
+            self._evictor = Evictor(
+                scheduling=cluster.scheduling,
+                planning=self._planning,
+                budgets=self._budgets,
+                writer=writer,
+                releaser=self._releaser,
+                right=self._right,
+                notice=self._events.put,
+                settings=configuration.preemption,
+            )
         self._overbooked = OverbookedEvictor(cluster.state, writer, self._events.put, self._clock)
         self._reconciler = Reconciler(
             cluster.state,
@@ -194,6 +214,8 @@ class _Extender:
             for_replicas = routes.app(decide_for_replicas(elected, tls.allowed_names))
             await self._stack.enter_async_context(listeners.serve_app(listener, for_replicas))
             parts = [self._pods.run(), elected.run(self._writer.quiet)]
+        if self._evictor is not None:
+            parts.append(self._budgets.run())
         authorizer = Authorizer(self._kube, self._clock)
         async with serve(configuration.listen, routes, authorizer, *gates):
             await run_until_stopped(
@@ -255,6 +277,9 @@ class _Extender:
     async def _take_over_gangs(self) -> None:
         await asyncio.gather(*(watch.wait_if_needed() for watch in self._pod_groups))
         await self._gangs.take_over()
+        self._cluster.scheduling.nominated.claim_all()
+        if self._evictor is not None:
+            await self._evictor.take_over()
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
         duties = [
@@ -262,10 +287,13 @@ class _Extender:
             self._reconciler.run(),
             self._events.write(self._writer),
             self._gangs.run(),
+            self._wake_ups.run(),
             StaleNominations(self._cluster.state, self._releaser).run(),
         ]
         if self._configuration.evict_after_seconds:
             duties.append(self._overbooked.run())
+        if self._evictor is not None:
+            duties.append(self._evictor.run())
         if self._configuration.gates:
             duties.append(self._admission.run())
         else:

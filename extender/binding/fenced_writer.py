@@ -74,6 +74,10 @@ class Writer:
         async with self._write(SIDE_SECONDS, f"eviction of {pod.key}"):
             await self._kube.evict_pod(pod, any_version=any_version, seconds=SIDE_SECONDS)
 
+    async def try_eviction(self, pod: Pod) -> None:
+        """Ask whether the pod could be evicted now; nothing is written. Raises as ``evict_pod``."""
+        await self._kube.evict_pod(pod, any_version=True, is_trial=True, seconds=SIDE_SECONDS)
+
     async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         async with self._write(SIDE_SECONDS, "event"):
             await self._kube.create_event(namespace, event, seconds=SIDE_SECONDS)

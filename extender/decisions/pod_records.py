@@ -105,6 +105,7 @@ class PodRecords:
         self._records: dict[str, PodRecord] = {}
         self._uids: dict[str, str] = {}  # by namespace and name
         self._on_node: dict[str, dict[str, PodRecord]] = {}
+        self._bound: Counter[int] = Counter()  # pods on nodes, by priority
         self._offered: dict[str, PodRecord] = {}  # oldest first, like all that follow
         self._asked: dict[str, PodRecord] = {}
         self._unreported: dict[str, PodRecord] = {}
@@ -164,7 +165,9 @@ class PodRecords:
             if record.units is None:
                 with suppress(RequestError):
                     record.units = pod_annotations.units_of(pod)
-            self._on_node.setdefault(node, {})[uid] = record
+            here = self._on_node.setdefault(node, {})
+            self._bound[pod.priority] += uid not in here
+            here[uid] = record
             self.pending.pop(uid, None)
             self.gated.pop(uid, None)
             self.drop_attempts(uid)
@@ -204,6 +207,9 @@ class PodRecords:
             return pod
         others = self._on_node[pod.node]
         del others[uid]
+        self._bound[pod.priority] -= 1
+        if not self._bound[pod.priority]:
+            del self._bound[pod.priority]
         if not others:
             del self._on_node[pod.node]
         return pod
@@ -221,6 +227,11 @@ class PodRecords:
         if record.request is None:
             raise RequestError(record.refusal)
         return record.request
+
+    @property
+    def lowest_priority(self) -> int | None:
+        """The lowest priority of the pods on nodes that request GPU memory; None without any."""
+        return min(self._bound, default=None)
 
     @property
     def least_pending_units(self) -> int:

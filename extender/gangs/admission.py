@@ -10,10 +10,10 @@ from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
 from extender.gangs.gated_pods import GatedPods
 from extender.gangs.planning import GangPlanning
+from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
 from extender.gates.patch import nomination_patch, release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
-from gpushare.contract import ANNOTATION_POKE
 from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
@@ -47,6 +47,7 @@ class Admission:
         self._stages = GangStages(gangs)
         self._gated = GatedPods(state, planning)
         self._releaser, self._right = releaser, right
+        self._pokes = Pokes(releaser, right, state.clock)
         self._releasing: set[str] = set()  # uids
         self._retries: Retries[str] = Retries(state.clock, 1.0, 60.0)
         self._poked: dict[str, float] = {}  # by uid, when
@@ -151,12 +152,5 @@ class Admission:
                 is_asked = pod.uid in record.offered and group.is_plain
                 if not (pod.gates or is_asked or pod.uid in self._poked):
                     self._poked[pod.uid] = now
-                    tasks.create_task(self._poke(pod))
+                    tasks.create_task(self._pokes.poke(pod))
                     yield
-
-    async def _poke(self, pod: Pod) -> None:
-        """Change an annotation of the pod, at which kube-scheduler tries it again."""
-        value = f"{self._state.clock.wall_ns():x}"
-        patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_POKE: value}}}
-        if await self._releaser.patch(Release(pod, patch)) is Outcome.REFUSED:
-            self._right.doubt()

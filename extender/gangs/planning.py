@@ -3,16 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.decisions.gangs.plans import GangPlans
 from extender.decisions.scheduling import Scheduling
 from extender.metrics.counters import PLAN_SECONDS, PLANS
 from gpushare.annotations.slot_hint import hinted_node
 from gpushare.groups.group import Group
-from gpushare.ledger.holds import Hold
+from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
@@ -95,6 +96,30 @@ class GangPlanning:
             if self.planner.unusable(found.slots, pods, ask.owner, ask.cooling):
                 return False
             self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
+            return True
+
+    async def has_room_for(self, ask: Ask) -> bool:
+        """Return whether pods that are in no gang fit now; nothing is kept for them."""
+        return isinstance(await self._made(ask), Plan)
+
+    async def hold_claimed(
+        self, owner: str, slots: Sequence[Slot], pods: Mapping[str, Pod], group: Group | None
+    ) -> bool:
+        """Turn the claim of a gang, or of a pod without one, into a hold.
+
+        Return False if not all slots of the claim are free by now.
+        """
+        async with self._turn:
+            if not self._gangs.may_keep:
+                return False
+            if self.planner.unusable(slots, pods, owner, self._gangs.cooling()):
+                return False
+            self._ledger.drop(Claim, owner)
+            if group is None:
+                expires_at = self._gangs.state.clock.monotonic() + HELD_SECONDS
+                self._ledger.keep(Hold(owner, tuple(slots), expires_at))
+            elif self._plans.are_waiting(group, slots):
+                self._plans.take(group, Plan(tuple(slots)))
             return True
 
     async def _made(self, ask: Ask) -> Plan | NoPlan:

@@ -51,3 +51,15 @@ PLAN_SECONDS: Final = Histogram(
 )
 for _outcome in ("fits", "no_room", "given_up"):
     PLANS.labels(_outcome)  # starts at 0: Prometheus misses an increase from nothing to 1
+PREEMPTION_PLANS: Final = Counter(
+    "gpushare_extender_preemption_plans",
+    "Searches for pods to evict for more important ones, by outcome.",
+    ("outcome",),
+)
+PREEMPTION_VICTIMS: Final = Counter(
+    "gpushare_extender_preemption_victims", "Pods evicted for more important ones."
+)
+PREEMPTIONS_IN_VAIN: Final = Counter(
+    "gpushare_extender_preemptions_in_vain",
+    "Plans of which pods were evicted and that did not become room.",
+)

@@ -192,14 +192,19 @@ class Kube:
         await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
 
     async def evict_pod(
-        self, pod: Pod, *, any_version: bool = False, seconds: float = REQUEST_SECONDS
+        self,
+        pod: Pod,
+        *,
+        any_version: bool = False,
+        is_trial: bool = False,
+        seconds: float = REQUEST_SECONDS,
     ) -> None:
         """Evict exactly this uid (policy/v1), and only at this version unless ``any_version``.
 
         A pod that runs changes often: its version is a condition only where the pod must not have
-        changed. Raises NotFound if it is deleted, Conflict if it has changed or the name is now
-        another pod's, and ApiError with code 429 if a PodDisruptionBudget does not allow the
-        eviction now.
+        changed. ``is_trial``: only ask whether it could be evicted. Raises NotFound if it is
+        deleted, Conflict if it has changed or the name is now another pod's, and ApiError with code
+        429 if a PodDisruptionBudget does not allow the eviction now.
         """
         meta = pod.metadata
         conditions = {"uid": meta.uid}
@@ -212,7 +217,8 @@ class Kube:
             "deleteOptions": {"preconditions": conditions},
         }
         path = paths.pod_path(meta.namespace, meta.name) + "/eviction"
-        await self.request("POST", path, body=body, seconds=seconds)
+        query = [("dryRun", "All")] if is_trial else ()
+        await self.request("POST", path, query=query, body=body, seconds=seconds)
 
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""

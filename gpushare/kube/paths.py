@@ -46,6 +46,10 @@ def pod_groups(group: str, version: str, *, namespace: str = "") -> Collection:
     return Collection(f"{resources_path(group, version)}{where}/podgroups")
 
 
+def disruption_budgets() -> Collection:
+    return Collection(f"{resources_path('policy', 'v1')}/poddisruptionbudgets")
+
+
 def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
 

@@ -34,6 +34,10 @@ class EndingPods:
         """Return whether a pod is being deleted, and has time left for its end."""
         return self._clock() < self._by.get(uid, -inf) + LATE_SECONDS
 
+    def uids(self) -> list[str]:
+        """Return the pods that are being deleted."""
+        return list(self._by)
+
     def is_gone(self, uid: str) -> bool:
         return not self._is_on_node(uid)
 

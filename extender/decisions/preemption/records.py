@@ -1,5 +1,6 @@
 """Keep which pods are being evicted, and for which pods or gangs (pure)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,6 +11,7 @@ from gpushare.preemption.ending import EndingPods
 
 FIRST_WAIT_SECONDS: Final = 60.0
 MOST_WAIT_SECONDS: Final = 3600.0
+SPARED_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -17,8 +19,9 @@ class PreemptionRecord:
     """The extender makes room for ``pods`` (by uid), whose ``slots`` the ledger has as a claim.
 
     ``owner`` is the owner of the claim: the uid of a pod, or the name of a gang; ``name`` is for
-    people. ``evicted`` are the uids of the ``victims`` whose eviction the API server has accepted.
-    ``is_stopped``: no more of them are evicted. ``waits_for`` are pods that were ending already.
+    people. ``evicted`` are the uids of the ``victims`` whose eviction the API server has accepted,
+    or who are gone. ``is_stopped``: no more of them are evicted. ``waits_for`` are pods that were
+    ending already.
     """
 
     owner: str
@@ -49,6 +52,8 @@ class Preemptions:
         self._records: dict[str, PreemptionRecord] = {}
         self._owner_of: dict[str, str] = {}  # by uid of a pod that waits
         self._waits: dict[str, _Wait] = {}  # by owner
+        self._refused: set[str] = set()  # owners
+        self._spared: dict[str, float] = {}  # by uid, until when
 
     def __len__(self) -> int:
         return len(self._records)
@@ -75,6 +80,8 @@ class Preemptions:
         self._records.clear()
         self._owner_of.clear()
         self._waits.clear()
+        self._refused.clear()
+        self._spared.clear()
 
     def is_for(self, uid: str) -> bool:
         """Return whether the extender makes room for this pod."""
@@ -101,10 +108,36 @@ class Preemptions:
         seconds = min(MOST_WAIT_SECONDS, seconds)
         self._waits[owner] = _Wait(seconds, now + seconds)
 
+    def spare(self, uid: str, now: float) -> None:
+        """Let a pod that could not be evicted be no victim for SPARED_SECONDS."""
+        self._spared[uid] = now + SPARED_SECONDS
+
+    def spared(self, now: float) -> frozenset[str]:
+        self._spared = {uid: until for uid, until in self._spared.items() if until > now}
+        return frozenset(self._spared)
+
+    def may_try_again(self, stopped: PreemptionRecord) -> bool:
+        """Return whether the owner of a plan that was stopped may choose other victims at once.
+
+        That is so if nobody was evicted, and the first time.
+        """
+        if not stopped.evicted:
+            return True
+        is_first = stopped.owner not in self._refused
+        self._refused.add(stopped.owner)
+        return is_first
+
+    def succeeded(self, owner: str) -> None:
+        """Forget what delays plans of an owner: it has got its room."""
+        self.drop(owner)
+        self._waits.pop(owner, None)
+        self._refused.discard(owner)
+
     def has_to_wait(self, owner: str, now: float) -> bool:
         wait = self._waits.get(owner)
         return wait is not None and now < wait.until
 
-    def forget_waits(self, owners: set[str]) -> None:
-        """Forget how long owners have to wait, except for these: the others wait no longer."""
+    def keep_only(self, owners: Collection[str]) -> None:
+        """Forget what delays plans of all owners but these: the others do not wait any more."""
         self._waits = {owner: wait for owner, wait in self._waits.items() if owner in owners}
+        self._refused.intersection_update(owners)

@@ -1,5 +1,6 @@
 """Policies and cordoned cards in the verbs that ask and veto: the same decisions again."""
 
+from extender.decisions.preemption.proposals import Veto
 from gpushare.answers.explain import explain
 from gpushare.contract import ANNOTATION_CORDONED_CARDS
 from gpushare.placement import reasons
@@ -32,8 +33,8 @@ def test_nobody_dies_for_a_cordoned_card_and_explain_says_that_it_is():
     bench.cluster.node_changed(cordoned(node("n", 16), "GPU-0"))
     bench.add(bound("low", 16))
     high = pod("high", 16)
-    found = bench.cluster.scheduling.preempt(high, {"n": ["uid-low"]})
-    assert found.vetoed == {"n": reasons.CORDONED.text}
+    found = bench.cluster.scheduling.proposals.judge(high, {"n": ["uid-low"]})
+    assert found.vetoed == {"n": (Veto.NO_ROOM, reasons.CORDONED.text)}
     bench.add(high)
     [shown] = run(explain(bench.cluster.state, high, None, now=0.0)).nodes
     assert shown.cards[0].why == reasons.CORDONED.text
@@ -43,7 +44,7 @@ def test_a_node_whose_cordons_cannot_be_read_takes_nobody_whoever_dies():
     bench = Bench()
     bench.cluster.node_changed(cordoned(large("n", 16), "no card"))
     high = pod("high", 16)
-    found = bench.cluster.scheduling.preempt(high, {"n": ["uid-low"]})
-    assert found.vetoed == {"n": reasons.UNREADABLE_CORDON.text}
+    found = bench.cluster.scheduling.proposals.judge(high, {"n": ["uid-low"]})
+    assert found.vetoed == {"n": (Veto.NO_ROOM, reasons.UNREADABLE_CORDON.text)}
     outlook = run(look(bench.cluster.state, high, 1))
     assert outlook.reasons == {reasons.UNREADABLE_CORDON.text: 1}

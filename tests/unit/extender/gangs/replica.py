@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Collection
 
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
@@ -11,11 +12,15 @@ from extender.gangs.answers import GangAnswers
 from extender.gangs.duties import GangDuties
 from extender.gangs.nominations import StaleNominations
 from extender.gangs.planning import GangPlanning
+from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
+from extender.gangs.wake_ups import WakeUps
 from extender.gates.releaser import Releaser
-from extender.settings.configuration import GangSettings, Policy
+from extender.preemption.evictor import Evictor
+from extender.settings.configuration import GangSettings, Policy, PreemptionSettings
 from extender.watch.cluster import ClusterWatch
 from gpushare.objects.model import Node
+from gpushare.preemption.model import Budgets
 from tests.unit.extender.gangs.store import Item, Store
 
 
@@ -27,13 +32,37 @@ class LoopClock:
         return int(self.monotonic() * 1e9)
 
 
-class Replica:
-    """``lag`` is how long its watches take, in seconds; endless while they are silent."""
+class KnownBudgets:
+    """The budgets of a ``Store``, as a watch knows them."""
 
-    def __init__(self, store: Store, gangs: GangSettings) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store, self.version, self.known = store, 0, asyncio.Event()
+        self.known.set()
+
+    async def of_pods_in(self, namespaces: Collection[str]) -> Budgets:
+        await asyncio.sleep(0.005)
+        of: dict[str, tuple[str, ...]] = {}
+        for name, budget in self._store.budgets.items():
+            for pod in self._store.pods.values():
+                if pod.metadata.name.startswith(budget.prefix) and pod.node:
+                    of[pod.uid] = (*of.get(pod.uid, ()), name)
+        self.version += 1
+        return Budgets(of, {name: each.allowed for name, each in self._store.budgets.items()})
+
+
+class Replica:
+    """``lag`` is how long its watches take, in seconds; endless while they are silent.
+
+    It evicts pods for others if it has settings for ``preemption``; ``events`` are those it writes.
+    """
+
+    def __init__(
+        self, store: Store, gangs: GangSettings, preemption: PreemptionSettings | None = None
+    ) -> None:
         self.store, self.lag, self.leads = store, 0.0, False
+        self.events: list[tuple[str, str, str]] = []
         clock = LoopClock()
-        self.cluster = ClusterWatch(1, lambda *_: None, clock, Policy(candidates=8), gangs)
+        self.cluster = ClusterWatch(1, self._notice, clock, Policy(candidates=8), gangs)
         scheduling = self.cluster.scheduling
         self.gangs, self.ledger = scheduling.gangs, self.cluster.ledger
         self.groups = self.cluster.state.groups
@@ -41,11 +70,26 @@ class Replica:
         self.planning = GangPlanning(scheduling)
         self.answers = GangAnswers(self.cluster.scheduling, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, writer, clock)
-        self._duties = GangDuties(scheduling, self.planning, writer, store, lambda *_: None)
+        self._duties = GangDuties(scheduling, self.planning, writer, store, self._notice)
         releaser, state = Releaser(writer), self.cluster.state
         right = PatchRight(store, clock)
         self._admission = Admission(state, self.gangs, self.planning, releaser, right)
         self._nominations = StaleNominations(state, releaser)
+        self._wake_ups = WakeUps(
+            state, self.gangs, self.planning, Pokes(releaser, right, clock), right
+        )
+        self.evictor: Evictor | None = None
+        if preemption is not None:
+            self.evictor = Evictor(
+                scheduling=scheduling,
+                planning=self.planning,
+                budgets=KnownBudgets(store),
+                writer=writer,
+                releaser=releaser,
+                right=right,
+                notice=self._notice,
+                settings=preemption,
+            )
         self._reconciler = Reconciler(
             self.cluster.state, self.binder, writer, clock, watch_is_behind=self._list_again
         )
@@ -62,9 +106,16 @@ class Replica:
         """List everything, plan what others have begun, and lead."""
         await self._list()
         await self._duties.take_over()
+        self.cluster.scheduling.nominated.claim_all()
         self.leads = True
+        if self.evictor is not None:
+            await self.evictor.take_over()
+            self._run(self.evictor.run())
         self._run(self._duties.run(), self._admission.run(), self._reconciler.run())
-        self._run(self._nominations.run())
+        self._run(self._nominations.run(), self._wake_ups.run())
+
+    def _notice(self, about: Item, reason: str, message: str) -> None:
+        self.events.append((about.metadata.name, reason, message))
 
     def stop_leading(self) -> None:
         """Stop all duties, and forget what is not on the API server."""

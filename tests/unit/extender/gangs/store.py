@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any, Final, Literal
@@ -22,8 +23,20 @@ LATE_SECONDS: Final = 2.5  # less than a write may take
 DELETED: Final = "2026-01-01T00:00:00Z"
 
 
+@dataclass
+class StoredBudget:
+    """A PodDisruptionBudget for the pods whose names begin with ``prefix``."""
+
+    prefix: str
+    allowed: int
+
+
 class Store:
-    """``listeners`` are called with each change: its kind, the object, whether it is deleted.
+    """``budgets`` are by name. An eviction of a pod in ``failing`` (names) answers with that code.
+
+    ``evicted`` are the names of evicted pods, in their order.
+
+    ``listeners`` are called with each change: its kind, the object, whether it is deleted.
 
     ``outcomes`` are those of the next binding, by the pod's uid. ``begins`` is called when the
     server gets a Binding, and ``evicts`` when it grants an eviction.
@@ -39,6 +52,9 @@ class Store:
         self.begins: Callable[[Pod, str], None] = lambda *_: None
         self.evicts: Callable[[Pod], None] = lambda _: None
         self.version = 0
+        self.budgets: dict[str, StoredBudget] = {}
+        self.failing: dict[str, int] = {}
+        self.evicted: list[str] = []
         self._late: set[asyncio.Task[None]] = set()
 
     @property
@@ -137,13 +153,35 @@ class Store:
         selector = (now.spec.node_selector or {}) | spec.get("nodeSelector", {})
         self.put(changed(now, written, spec={"scheduling_gates": gates, "node_selector": selector}))
 
-    async def evict_pod(self, pod: Pod, *, any_version: bool = False, seconds: float) -> None:
+    async def evict_pod(
+        self, pod: Pod, *, any_version: bool = False, is_trial: bool = False, seconds: float
+    ) -> None:
+        """As EvictionREST.Create (pkg/registry/core/pod/storage/eviction.go)."""
         await asyncio.sleep(0.005)
         now = self.current(pod)
         if now is None:
             raise NotFound(pod.key, code=404)
+        name = pod.metadata.name
+        if name in self.failing:
+            raise ApiError("as the test wants", code=self.failing[name])
+        budgets = [each for each in self.budgets.values() if name.startswith(each.prefix)]
+        if len(budgets) > 1:
+            raise ApiError("more than one PodDisruptionBudget", code=500)
+        if budgets and budgets[0].allowed <= 0:
+            raise ApiError("a PodDisruptionBudget does not allow it", code=429)
+        if is_trial:
+            return
+        for each in budgets:
+            each.allowed -= 1
+        self.evicted.append(name)
         self.evicts(now)
-        self.put(changed(now, {"deletion_timestamp": DELETED}))
+        self.delete(now)
+
+    def delete(self, pod: Pod) -> None:
+        """Begin to delete a pod; its node ends it later."""
+        if pod.metadata.deletion_timestamp is None:
+            meta = {"deletion_timestamp": DELETED, "deletion_grace_period_seconds": 2}
+            self.put(changed(pod, meta))
 
     async def create_event(self, *_: object, **__: object) -> None: ...
 

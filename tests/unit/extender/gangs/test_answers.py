@@ -88,7 +88,7 @@ async def test_no_preemption_is_tried_for_a_member_on_any_node_of_the_cluster():
     assert found.fitting == []
     assert set(found.final) == {"a", "b"}
     proposals = await cluster.answers.preempt(cluster.kube.pods["g-0"], {"a": ["uid-x"]})
-    assert proposals.kept == []
+    assert proposals.kept == {}
 
 
 async def test_a_member_whose_node_is_not_offered_gets_a_slot_on_one_that_is():

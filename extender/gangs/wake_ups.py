@@ -1,0 +1,121 @@
+"""Makes kube-scheduler try rejected pods again for which there is room.
+
+kube-scheduler tries a rejected pod again when a pod or node changes. It does not know of room that
+only the extender knows of, such as that of a hold that has expired, and may have tried the pod a
+moment before the extender saw the last change: nothing else happens to the pod then for minutes.
+"""
+
+import asyncio
+import time
+from collections.abc import Generator, Hashable, Iterable
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.pod_records import PodRecord
+from extender.gangs.planning import GangPlanning
+from extender.gangs.pokes import Pokes
+from extender.gangs.rights import PatchRight
+from extender.gates.releaser import Outcome
+from gpushare.kube.backoff import Retries
+from gpushare.objects.model import Pod
+from gpushare.planning.ask import Ask
+from gpushare.planning.shapes import Reader
+
+EVERY_SECONDS: Final = 0.5
+MOST_REST_SECONDS: Final = 5.0
+REST: Final = 4  # times as long as a round took
+UNTRIED_SECONDS: Final = 1.0  # in which kube-scheduler tries a pod by itself
+HELD_SECONDS: Final = 5.0  # for a pod that was poked
+SHAPES_AT_ONCE: Final = 20  # that have no room, in one round
+
+
+class WakeUps:
+    """Wakes exactly as many pods as there is room for, the most urgent first.
+
+    The room is held for a moment, so that it counts for the next pod.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        gangs: Gangs,
+        planning: GangPlanning,
+        pokes: Pokes,
+        right: PatchRight,
+    ) -> None:
+        self._state, self._gangs, self._planning = state, gangs, planning
+        self._pokes, self._right = pokes, right
+        self._fits_since: dict[Hashable, float] = {}  # by priority and shape
+        self._retries: Retries[str] = Retries(state.clock, 30.0, 300.0)
+        self._seen: tuple[int, int, int] | None = None
+
+    async def run(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await self.check()
+            took = time.perf_counter() - began
+            await asyncio.sleep(min(MOST_REST_SECONDS, max(EVERY_SECONDS, REST * took)))
+
+    async def check(self) -> None:
+        """Wake the pods that fit, and that kube-scheduler has not tried since they do."""
+        state = self._state
+        seen = state.ledger.changes.now, state.resource_changes.now, state.pods.changes.now
+        if seen == self._seen and not self._fits_since:
+            return
+        if not await self._right.is_given():
+            return
+        self._seen = seen
+        kinds = await self._planning.slices.run(self._rejected())
+        self._retries.keep_only({pod.uid for pods in kinds.values() for pod in pods})
+        fits_since, self._fits_since = self._fits_since, {}
+        full = 0
+        for kind, pods in kinds.items():
+            await self._planning.slices.pause()
+            full += not await self._wake(kind, pods, fits_since.get(kind))
+            if full == SHAPES_AT_ONCE:
+                break
+
+    async def _wake(self, kind: Hashable, pods: Iterable[Pod], since: float | None) -> bool:
+        """Wake those of equal pods for which there is room; return False if there is none."""
+        now, is_first = self._state.clock.monotonic(), True
+        for pod in pods:
+            ask = Ask(pod.uid, (pod,), 1, cooling=self._gangs.cooling())
+            if since is None or now - since < UNTRIED_SECONDS:
+                if not await self._planning.has_room_for(ask):
+                    return False
+                self._fits_since[kind] = now if since is None else since
+                return True
+            record = self._state.pods.get(pod.uid)
+            if record is None or record.asked is None or record.asked.at > since:
+                continue  # kube-scheduler has just tried it
+            if not await self._planning.hold_for(ask, now + HELD_SECONDS):
+                return not is_first
+            is_first = False
+            # If kube-scheduler rejects it again, other rules of its own do.
+            self._retries.tried(pod.uid, landed=False)
+            if await self._pokes.poke(pod) is not Outcome.RELEASED:
+                self._state.ledger.drop_slot(pod.uid)
+                break
+        return True
+
+    def _rejected(self) -> Generator[None, None, dict[Hashable, list[Pod]]]:
+        """Return the pods that wait for room by priority and shape, the most urgent first."""
+        reader, found = Reader(self._state), dict[tuple[int, Hashable], list[Pod]]()
+        for record in list(self._state.pods.pending.values()):
+            yield
+            pod = self._waiting(record)
+            if pod is not None:
+                found.setdefault((-pod.priority, reader.shape_of(pod).key), []).append(pod)
+        for pods in found.values():
+            pods.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.uid))
+        return {kind: found[kind] for kind in sorted(found, key=lambda kind: kind[0])}
+
+    def _waiting(self, record: PodRecord) -> Pod | None:
+        pod, asked, state = record.pod, record.asked, self._state
+        if pod is None or asked is None or not asked.reasons or record.request is None:
+            return None
+        if pod.metadata.deletion_timestamp or state.group_of(pod.uid) is not None:
+            return None
+        is_left = state.ledger.slot_of(pod.uid) is None and self._retries.is_ready(pod.uid)
+        return pod if is_left else None

@@ -1,0 +1,169 @@
+"""Evicts the victims of a plan: announced first, tried first, one after the other."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+from extender.binding.fenced_writer import Writer
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.preemption.preemptors import Preemptors
+from extender.decisions.preemption.records import PreemptionRecord, Preemptions
+from extender.gates.releaser import Outcome, Release, Releaser
+from extender.metrics.counters import PREEMPTION_VICTIMS
+from extender.preemption.budgets import BudgetWatch
+from extender.watch.events import Notice
+from gpushare.annotations import evicting_hint
+from gpushare.contract import ANNOTATION_EVICTING
+from gpushare.errors import ApiError, Conflict, NotFound, NotLeading
+from gpushare.objects.model import Pod
+from gpushare.text.counted import counted
+
+log = logging.getLogger(__name__)
+
+A_SECOND: Final = 10  # evictions, for all plans together
+ATTEMPTS: Final = 3  # of an eviction that fails for an unknown reason
+RETRY_SECONDS: Final = 1.0
+TRIED_AT_ONCE: Final = 16
+MOST_NAMED: Final = 5  # victims in an Event
+EVENT_OF_VICTIM: Final = "GpusharePreempted"
+EVENT_OF_PREEMPTOR: Final = "GpusharePreempting"
+
+
+class VictimEvictions:
+    """Evicts at most A_SECOND pods a second, whatever they are evicted for."""
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        preemptions: Preemptions,
+        preemptors: Preemptors,
+        budgets: BudgetWatch,
+        writer: Writer,
+        releaser: Releaser,
+        notice: Notice,
+    ) -> None:
+        self._state, self._clock = state, state.clock
+        self._preemptions, self._preemptors, self._budgets = preemptions, preemptors, budgets
+        self._writer, self._releaser, self._notice = writer, releaser, notice
+        self._next_at = float("-inf")
+        self._trials = asyncio.Semaphore(TRIED_AT_ONCE)
+
+    async def carry_out(self, record: PreemptionRecord) -> None:
+        """Evict all victims of a plan; stop if one is refused, or nobody waits for it any more.
+
+        The annotation comes first: whoever leads next goes on with the same victims. No pod is
+        evicted before the API server has agreed to evict each of them, as far as it can tell.
+        """
+        try:
+            if await self._announce(record) and await self._may_evict_all(record):
+                self._tell_preemptor(record)
+                await self._evict_all(record)
+            else:
+                record.is_stopped = True
+        except NotLeading:
+            record.is_stopped = True  # the next leader goes on
+
+    async def _announce(self, record: PreemptionRecord) -> bool:
+        pod = next(iter(record.pods.values()))
+        written = {ANNOTATION_EVICTING: evicting_hint.encode(record.victims)}
+        patch = {"metadata": {"uid": pod.uid, "annotations": written}}
+        return await self._releaser.patch(Release(pod, patch)) is Outcome.RELEASED
+
+    async def _may_evict_all(self, record: PreemptionRecord) -> bool:
+        """Return whether the API server would evict each victim now, and spare those it would not.
+
+        It judges each by itself; a budget that allows one of two was counted by the plan.
+        """
+        answers = await asyncio.gather(*map(self._try, record.victims))
+        for pod, may_go in zip(record.victims, answers, strict=True):
+            if not may_go:
+                self._preemptions.spare(pod.uid, self._clock.monotonic())
+        return all(answers)
+
+    async def _try(self, pod: Pod) -> bool:
+        async with self._trials:
+            try:
+                await self._writer.try_eviction(pod)
+            except (NotFound, Conflict):
+                return True  # it is gone
+            except ApiError as err:
+                log.info("victim cannot be evicted", extra={"pod": pod.key, "why": str(err)})
+                return False
+            return True
+
+    async def _evict_all(self, record: PreemptionRecord) -> None:
+        for pod in await self._budgeted_first(record.victims):
+            if not self._state.use.node_of(pod.uid) or self._state.will_end(pod.uid):
+                record.evicted.add(pod.uid)  # somebody else did
+                continue
+            await self._wait_for_turn()
+            if record.is_stopped or not self._is_wanted(record):
+                record.is_stopped = True
+                return
+            if not await self._evict(record, pod):
+                self._preemptions.spare(pod.uid, self._clock.monotonic())
+                record.is_stopped = True
+                return
+
+    async def _budgeted_first(self, victims: Iterable[Pod]) -> list[Pod]:
+        """Return the victims, first those that are most likely to be refused."""
+        pods = list(victims)
+        budgets = await self._budgets.of_pods_in({pod.metadata.namespace for pod in pods})
+        return sorted(pods, key=lambda pod: pod.uid not in budgets.of)
+
+    async def _wait_for_turn(self) -> None:
+        now = self._clock.monotonic()
+        at = max(now, self._next_at)
+        self._next_at = at + 1 / A_SECOND
+        await asyncio.sleep(at - now)
+
+    def _is_wanted(self, record: PreemptionRecord) -> bool:
+        """Return whether all pods still wait, and their claim has not ended."""
+        ledger = self._state.ledger
+        return all(
+            ledger.claim_slot_of(slot.pod_uid) == slot
+            and self._preemptors.still_waits(slot.pod_uid)
+            for slot in record.slots
+        )
+
+    async def _evict(self, record: PreemptionRecord, pod: Pod) -> bool:
+        """Evict a pod; return False if it stays."""
+        about = {"pod": pod.key, "uid": pod.uid, "node": pod.node, "for": record.name}
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await self._writer.evict_pod(pod, any_version=True)
+            except NotLeading:
+                raise
+            except (NotFound, Conflict):
+                record.evicted.add(pod.uid)  # it is gone
+                return True
+            except ApiError as err:
+                log.warning("victim not evicted", extra={**about, "why": str(err)})
+                if err.code == HTTPStatus.TOO_MANY_REQUESTS:
+                    return False  # a PodDisruptionBudget
+                continue
+            record.evicted.add(pod.uid)
+            PREEMPTION_VICTIMS.inc()
+            log.warning("pod evicted for a more important one", extra=about)
+            self._tell_victim(record, pod)
+            return True
+        return False
+
+    def _tell_preemptor(self, record: PreemptionRecord) -> None:
+        names = [pod.key for pod in record.victims[:MOST_NAMED]]
+        more = len(record.victims) - len(names)
+        named = ", ".join(names) + (f" and {more} more" if more else "")
+        number = counted(len(record.victims), "pod")
+        text = f"evicting {number} of lower priority for {record.name}: {named}"
+        self._notice(next(iter(record.pods.values())), EVENT_OF_PREEMPTOR, text)
+
+    def _tell_victim(self, record: PreemptionRecord, pod: Pod) -> None:
+        text = f"evicted for {record.name} of priority {record.priority}, which needs its room"
+        if pod.node:
+            text += f" on node {pod.node}"
+        self._notice(pod, EVENT_OF_VICTIM, text)

@@ -1,0 +1,91 @@
+"""Chooses victims in short slices, within the PodDisruptionBudgets, and claims what they leave."""
+
+import logging
+from math import inf
+from typing import Final
+
+from extender.decisions.preemption.preemptors import Preemptor, Preemptors
+from extender.decisions.preemption.records import PreemptionRecord
+from extender.decisions.scheduling import Scheduling
+from extender.gangs.planning import GangPlanning
+from extender.metrics.counters import PREEMPTION_PLANS
+from extender.preemption.budgets import BudgetWatch
+from gpushare.ledger.holds import Claim
+from gpushare.planning.ask import Ask, NoPlan
+from gpushare.preemption.model import Budgets, Preemption, Rules
+from gpushare.preemption.search import VictimSearch
+
+log = logging.getLogger(__name__)
+
+ROUNDS: Final = 5  # until the budgets of all victims are known
+
+
+class PreemptionPlanning:
+    def __init__(
+        self,
+        scheduling: Scheduling,
+        planning: GangPlanning,
+        preemptors: Preemptors,
+        budgets: BudgetWatch,
+        *,
+        preemptible_only: bool,
+    ) -> None:
+        self._state, self._gangs = scheduling.state, scheduling.gangs
+        self._preemptions = scheduling.preemptions
+        self._planning, self._preemptors, self._budgets = planning, preemptors, budgets
+        self._search = VictimSearch(scheduling.state)
+        self._preemptible_only = preemptible_only
+
+    async def claim(self, preemptor: Preemptor, *, may_evict: bool) -> PreemptionRecord | None:
+        """Claim room for a preemptor that victims and pods about to end leave; None if none does.
+
+        None also if it fits without either, or needs victims and ``may_evict`` is false. Raises
+        BudgetsUnknown if the budgets of its victims cannot be read.
+        """
+        budgets, known = Budgets(), frozenset[str]()
+        for _ in range(ROUNDS):
+            ask = self._preemptors.ask(preemptor)
+            if ask is None or not self._gangs.may_keep:
+                return None
+            rules = self._rules(preemptor, budgets)
+            found = await self._planning.slices.run(self._search.find(ask, rules))
+            # Nothing has run since the search ended.
+            if isinstance(found, NoPlan):
+                PREEMPTION_PLANS.labels("given_up" if found.gave_up else "no_victims").inc()
+                return None
+            if found.is_free or (found.victims and not may_evict):
+                return None
+            namespaces = {pod.metadata.namespace for pod in found.victims}
+            if namespaces <= known:
+                return self._keep(preemptor, ask, found)
+            known |= namespaces
+            budgets = await self._budgets.of_pods_in(known)
+        PREEMPTION_PLANS.labels("given_up").inc()
+        return None
+
+    def _rules(self, preemptor: Preemptor, budgets: Budgets) -> Rules:
+        return Rules(
+            preemptible_only=self._preemptible_only,
+            spared=self._preemptions.spared(self._state.clock.monotonic()),
+            hinted=preemptor.hinted,
+            budgets=budgets,
+        )
+
+    def _keep(self, preemptor: Preemptor, ask: Ask, found: Preemption) -> PreemptionRecord | None:
+        if not all(self._preemptors.still_waits(slot.pod_uid) for slot in found.plan.slots):
+            return None
+        PREEMPTION_PLANS.labels("victims" if found.victims else "ending").inc()
+        state, pods = self._state, {pod.uid: pod for pod in ask.members}
+        nodes = {slot.node for slot in found.plan.slots}
+        record = PreemptionRecord(
+            preemptor.owner,
+            preemptor.name,
+            preemptor.priority,
+            {slot.pod_uid: pods[slot.pod_uid] for slot in found.plan.slots},
+            found.plan.slots,
+            found.victims,
+            tuple(uid for uid in state.ending.uids() if state.use.node_of(uid) in nodes),
+        )
+        state.ledger.keep(Claim(record.owner, record.slots, inf, record.priority))
+        self._preemptions.put(record)
+        return record

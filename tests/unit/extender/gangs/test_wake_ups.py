@@ -1,0 +1,125 @@
+"""Rejected pods without a gate are tried again exactly when there is room for them."""
+
+from extender.gangs.pokes import Pokes
+from extender.gangs.rights import PatchRight
+from extender.gangs.wake_ups import HELD_SECONDS, UNTRIED_SECONDS, WakeUps
+from extender.gates.releaser import Releaser
+from gpushare.contract import ANNOTATION_POKE
+from gpushare.ledger.holds import Hold, Slot
+from tests.builders import pod
+from tests.unit.extender.gangs.driver import GangCluster
+from tests.unit.extender.gangs.test_admission import Patched
+from tests.unit.extender.scripted import bound, changed
+
+
+class Stage:
+    """Node n has one GPU of 16; what waits there was rejected."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.cluster = GangCluster({"n": sizes or (16,)})
+        self.api, self.time = Patched(self.cluster), self.cluster.time
+        state, right = self.cluster.cluster.state, PatchRight(self.api, self.time)
+        self.ledger = state.ledger
+        self._wake_ups = WakeUps(
+            state,
+            self.cluster.gangs,
+            self.cluster.planning,
+            Pokes(Releaser(self.api), right, self.time),
+            right,
+        )
+
+    async def reject(self, name: str, units: int = 16, priority: int = 0) -> None:
+        made = changed(pod(name, units), spec={"priority": priority})
+        if name not in self.cluster.kube.pods:
+            self.cluster.add(made)
+        assert (await self.cluster.offered(name))[0] == []
+
+    async def pass_time(self, seconds: float = UNTRIED_SECONDS) -> None:
+        """Check what waits, once now and once after some seconds."""
+        await self._wake_ups.check()
+        self.time.now += seconds
+        self.cluster.cluster.expire_plans()
+        await self._wake_ups.check()
+
+    def poked(self) -> list[str]:
+        found = [name for name, patch in self.api.patches.items() if _is_poke(patch)]
+        self.api.patches.clear()
+        return found
+
+
+def _is_poke(patch) -> bool:
+    return ANNOTATION_POKE in patch["metadata"]["annotations"]
+
+
+async def test_a_pod_is_woken_when_a_hold_that_kept_its_room_has_expired():
+    stage = Stage()
+    stage.ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 16),), stage.time.now + 10))
+    await stage.reject("p")
+    await stage.pass_time()
+    assert stage.poked() == []
+    stage.time.now += 10
+    stage.cluster.cluster.expire_plans()
+    await stage.pass_time()
+    assert stage.poked() == ["p"]
+    assert (await stage.cluster.offered("p"))[0] == ["n"]
+
+
+async def test_no_pod_is_woken_that_kube_scheduler_tries_by_itself():
+    stage = Stage()
+    stage.cluster.add(bound("old", 16))
+    await stage.reject("p")
+    stage.cluster.delete("old")
+    await stage.pass_time(UNTRIED_SECONDS / 2)
+    assert stage.poked() == []
+    assert await stage.cluster.schedule("p") == {"p": "n"}
+    await stage.pass_time()
+    assert stage.poked() == []
+
+
+async def test_exactly_those_are_woken_for_whom_there_is_room_the_most_important_first():
+    stage = Stage(16, 16)
+    stage.cluster.add(bound("one", 16, "GPU-0"), bound("two", 16, "GPU-1"))
+    for name, priority in (("low", 0), ("high", 5), ("small", 0)):
+        await stage.reject(name, 8 if name == "small" else 16, priority)
+    stage.cluster.delete("one")
+    await stage.pass_time()
+    assert stage.poked() == ["high"]
+    await stage.pass_time()
+    assert stage.poked() == []
+
+
+async def test_equal_pods_are_woken_one_for_each_place():
+    stage = Stage()
+    stage.cluster.add(bound("old", 16))
+    for number in range(5):
+        await stage.reject(f"p{number}", 8)
+    stage.cluster.delete("old")
+    await stage.pass_time()
+    await stage.pass_time()
+    assert sorted(stage.poked()) == ["p0", "p1"]
+
+
+async def test_room_is_free_again_if_kube_scheduler_does_not_come():
+    stage = Stage()
+    stage.cluster.add(bound("old", 16))
+    await stage.reject("p")
+    stage.cluster.delete("old")
+    await stage.pass_time()
+    assert stage.poked() == ["p"]
+    await stage.pass_time(HELD_SECONDS)
+    assert stage.ledger.slot_of("uid-p") is None
+    assert stage.poked() == []  # not at once again: rules that only kube-scheduler knows reject it
+    stage.time.now += 300
+    await stage.pass_time()
+    assert stage.poked() == ["p"]
+
+
+async def test_without_the_right_to_patch_pods_nothing_is_held():
+    stage = Stage()
+    stage.api.allowed = False
+    stage.cluster.add(bound("old", 16))
+    await stage.reject("p")
+    stage.cluster.delete("old")
+    await stage.pass_time()
+    assert stage.poked() == []
+    assert stage.ledger.slot_of("uid-p") is None

@@ -1,0 +1,94 @@
+"""What is known of PodDisruptionBudgets when victims are chosen."""
+
+import msgspec
+import pytest
+
+from extender.preemption.budgets import MOST_LISTED, BudgetsUnknown, BudgetWatch
+from gpushare.errors import ApiError
+from gpushare.objects.disruption_budget import DisruptionBudget
+from tests.fakes.clock import FakeClock
+
+
+class Listed:
+    """Lists pods by namespace and selector."""
+
+    def __init__(self) -> None:
+        self.pods: dict[tuple[str, str], list[str]] = {}
+        self.lists: list[tuple[str, str]] = []
+        self.fails = False
+
+    async def list_page(self, collection, **_):
+        if self.fails:
+            raise ApiError("no answer", code=500)
+        namespace = collection.path.split("/")[4]
+        key = namespace, collection.label_selector
+        self.lists.append(key)
+        items = [{"metadata": {"uid": uid}} for uid in self.pods.get(key, ())]
+        return msgspec.json.encode({"metadata": {}, "items": items})
+
+
+def budget(name, allowed, namespace="ns", selector="app"):
+    found = {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {selector: name}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return msgspec.json.decode(msgspec.json.encode(found), type=DisruptionBudget)
+
+
+@pytest.fixture
+def kube():
+    return Listed()
+
+
+@pytest.fixture
+def time():
+    return FakeClock()
+
+
+@pytest.fixture
+def watch(kube, time):
+    return BudgetWatch(kube, time)
+
+
+async def test_pods_have_the_budgets_that_select_them(kube, watch):
+    kube.pods = {("ns", "app=a"): ["1", "2"], ("ns", "app=b"): ["2"]}
+    watch.replaced([budget("a", 1), budget("b", 0), budget("c", 3, "other")])
+    found = await watch.of_pods_in({"ns"})
+    assert found.of == {"1": ("ns/a",), "2": ("ns/a", "ns/b")}
+    assert found.allowed == {"ns/a": 1, "ns/b": 0}
+
+
+async def test_without_the_budgets_nobody_is_chosen(kube, watch):
+    with pytest.raises(BudgetsUnknown, match="not listed yet"):
+        await watch.of_pods_in({"ns"})
+    watch.replaced([budget("a", 1)])
+    kube.fails = True
+    with pytest.raises(BudgetsUnknown, match="ns/a cannot be listed"):
+        await watch.of_pods_in({"ns"})
+
+
+async def test_what_a_budget_lets_go_is_always_that_of_now(kube, watch):
+    kube.pods = {("ns", "app=a"): ["1"]}
+    watch.replaced([budget("a", 1)])
+    assert (await watch.of_pods_in({"ns"})).allowed == {"ns/a": 1}
+    watch.changed(budget("a", 0))
+    assert (await watch.of_pods_in({"ns"})).allowed == {"ns/a": 0}
+    watch.deleted(budget("a", 0))
+    assert (await watch.of_pods_in({"ns"})).of == {}
+
+
+async def test_the_pods_of_a_budget_are_listed_at_most_every_ten_seconds(kube, watch, time):
+    watch.replaced([budget("a", 1)])
+    await watch.of_pods_in({"ns"})
+    await watch.of_pods_in({"ns"})
+    assert len(kube.lists) == 1
+    time.now += 10
+    await watch.of_pods_in({"ns"})
+    assert len(kube.lists) == 2
+
+
+async def test_too_many_budgets_are_not_read(watch):
+    watch.replaced([budget(f"b{number}", 1) for number in range(MOST_LISTED + 1)])
+    with pytest.raises(BudgetsUnknown, match=str(MOST_LISTED)):
+        await watch.of_pods_in({"ns"})

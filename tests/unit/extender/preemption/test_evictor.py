@@ -1,0 +1,458 @@
+"""Whom the extender evicts for whom, and that the room goes to the pod for which it was made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from extender.decisions.preemption.records import FIRST_WAIT_SECONDS
+from extender.metrics.counters import PREEMPTIONS_IN_VAIN
+from extender.settings.configuration import PreemptionSettings
+from gpushare.contract import ANNOTATION_EVICTING, LABEL_PREEMPTIBLE
+from gpushare.preemption.ending import LATE_SECONDS
+from tests.builders import node
+from tests.unit.extender.gangs.store import StoredBudget
+from tests.unit.extender.preemption.stage import ENABLED, GRACE_SECONDS, Stage, uid_of
+
+HIDDEN = {"n": (16, 16)}  # two GPUs with 10 of 16 used: 12 are free, and no GPU has 10
+
+
+@contextmanager
+def staged(nodes=None, settings=ENABLED) -> Iterator[Stage]:
+    made = Stage(nodes or HIDDEN, settings)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def fill(stage: Stage, priority: int = 0) -> None:
+    stage.put_bound("a", 10, "GPU-0", priority=priority)
+    stage.put_bound("b", 10, "GPU-1", priority=priority)
+
+
+def claimed(stage: Stage) -> int:
+    return sum(len(each.slots) for each in stage.claims())
+
+
+def in_vain() -> float:
+    return PREEMPTIONS_IN_VAIN._value.get()
+
+
+def test_exactly_one_pod_is_evicted_where_sums_have_room_and_no_gpu_has():
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        assert len(stage.evicted) == 1
+        assert stage.bound()["high"] == "n"
+        assert claimed(stage) == 0
+        assert not stage.nominated
+
+
+def test_nobody_is_evicted_while_preemption_is_off():
+    with staged(settings=None) as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(60)
+        assert stage.evicted == []
+        assert "high" not in stage.bound()
+
+
+@pytest.mark.parametrize("priority", [0, 100])
+def test_nobody_of_the_same_or_a_higher_priority_is_evicted(priority):
+    with staged() as stage:
+        fill(stage, priority=100)
+        stage.start()
+        stage.put("high", 10, priority=priority)
+        stage.go(10)
+        assert stage.evicted == []
+        assert claimed(stage) == 0
+
+
+def test_a_pod_that_never_preempts_evicts_nobody():
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100, never=True)
+        stage.go(10)
+        assert stage.evicted == []
+
+
+def test_a_gated_pod_evicts_and_is_released_into_the_room():
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100, gated=True)
+        stage.go(GRACE_SECONDS + 5)
+        assert len(stage.evicted) == 1
+        assert stage.bound()["high"] == "n"
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_gang_evicts_for_all_its_members_or_for_none(gated):
+    with staged({"n": (16, 16), "m": (16,)}) as stage:
+        fill(stage)
+        stage.put_bound("c", 16, "GPU-0", at="m", priority=200)
+        stage.start()
+        for number in range(3):
+            stage.put(f"g-{number}", 16, priority=100, gang="g", minimum=3, gated=gated)
+        stage.go(10)
+        assert stage.evicted == []
+        stage.store.remove(stage.store.pods["g-2"])
+        for number in range(2):
+            made = f"h-{number}"
+            stage.put(made, 16, priority=100, gang="h", minimum=2, gated=gated)
+        stage.go(GRACE_SECONDS + 6)
+        assert sorted(stage.evicted) == ["a", "b"]
+        assert {"h-0", "h-1"} <= stage.bound().keys()
+        assert claimed(stage) == 0
+
+
+def test_a_gang_is_evicted_as_a_whole():
+    with staged({"n": (16,), "m": (16,)}) as stage:
+        for number, at in enumerate("nm"):
+            stage.put_bound(f"g-{number}", 16, at=at, gang="g", minimum=2)
+        stage.preempts = False
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        assert sorted(stage.evicted) == ["g-0", "g-1"]
+        assert "high" in stage.bound()
+
+
+def test_members_beyond_the_minimum_are_evicted_one_by_one():
+    with staged({"n": (16,), "m": (16,)}) as stage:
+        for number, at in enumerate("nm"):
+            stage.put_bound(f"g-{number}", 16, at=at, gang="g", minimum=1)
+        stage.preempts = False
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        ended = {"g-0", "g-1"} - stage.bound().keys()
+        assert len(ended) == 1
+        assert "high" in stage.bound()
+
+
+def test_only_pods_with_the_label_are_evicted_if_the_settings_say_so():
+    settings = PreemptionSettings(enabled=True, victims="preemptible")
+    with staged(settings=settings) as stage:
+        stage.put_bound("a", 10, "GPU-0")
+        stage.put_bound("b", 10, "GPU-1", labels={LABEL_PREEMPTIBLE: "true"})
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        assert stage.evicted == ["b"]
+    with staged(settings=settings) as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(10)
+        assert stage.evicted == []
+
+
+def test_a_pod_waits_for_the_delay_before_it_evicts():
+    with staged(settings=PreemptionSettings(enabled=True, delay_seconds=30)) as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(29)
+        assert stage.evicted == []
+        stage.go(GRACE_SECONDS + 4)
+        assert "high" in stage.bound()
+
+
+def test_no_new_pod_is_evicted_while_victims_end():
+    with staged() as stage:
+        fill(stage)
+        stage.stuck |= {"a", "b"}
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(5)
+        first = list(stage.evicted)
+        assert len(first) == 1
+        for number in range(5):
+            stage.put(f"other-{number}", 16, priority=0)
+            stage.go(1)
+        assert stage.evicted == first
+
+
+def test_equal_and_lower_pods_never_get_the_room_and_a_more_important_one_may():
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(0.9)
+        assert len(stage.evicted) == 1
+        for number in range(20):
+            stage.put(f"equal-{number}", 10, priority=100)
+            stage.put(f"low-{number}", 10, priority=1)
+            stage.go(0.1)
+        stage.go(3)
+        bound = stage.bound()
+        assert "high" in bound
+        assert not [name for name in bound if name.startswith("low")]
+        assert stage.ever_bound["high"] == min(
+            at for name, at in stage.ever_bound.items() if name not in {"a", "b"}
+        )
+
+
+def test_a_more_important_pod_may_take_the_claimed_room():
+    with staged() as stage:
+        stage.put_bound("a", 10, "GPU-0")
+        stage.put_bound("b", 10, "GPU-1", priority=1000)
+        stage.stuck.add("a")
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(2)
+        assert stage.evicted == ["a"]
+        stage.preempts = False
+        stage.put("higher", 10, priority=200)
+        stage.stuck.clear()
+        stage.store.remove(stage.store.pods["a"])
+        stage.go(2)
+        assert "higher" in stage.bound()
+
+
+def test_the_preemptor_names_its_victims_before_the_first_one_is_evicted():
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        written: list[str] = []
+        stage.store.evicts = lambda _: written.append(
+            stage.store.pods["high"].annotations.get(ANNOTATION_EVICTING, "")
+        )
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        assert written == [uid_of(stage.evicted[0])[:8]]
+
+
+def test_events_name_the_other_pod_and_say_why():
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        (name,) = stage.evicted
+        ((reason, text),) = stage.events(name)
+        assert reason == "GpusharePreempted"
+        assert "pod default/high of priority 100" in text
+        assert "node n" in text
+        assert ("GpusharePreempting", text) != stage.events("high")[0]
+        reasons = [reason for reason, text in stage.events("high") if f"default/{name}" in text]
+        assert reasons == ["GpusharePreempting"]
+
+
+def test_what_is_evicted_is_known_while_it_lasts():
+    with staged() as stage:
+        fill(stage)
+        stage.stuck |= {"a", "b"}
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(1.5)
+        facts = stage.facts("high")
+        assert facts.victims == (("default", stage.evicted[0]),)
+        assert facts.ended == 0
+        assert 0 < facts.seconds_left <= 2
+        assert stage.facts("a") is None
+
+
+def test_no_pod_below_a_budget_is_evicted():
+    with staged() as stage:
+        fill(stage)
+        stage.store.budgets["none"] = StoredBudget("a", 0)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 2)
+        assert stage.evicted == ["b"]
+    with staged() as stage:
+        fill(stage)
+        stage.store.budgets["none"] = StoredBudget("", 0)
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(10)
+        assert stage.evicted == []
+        assert claimed(stage) == 0
+
+
+def test_a_pod_that_two_budgets_select_is_never_evicted():
+    with staged() as stage:
+        stage.put_bound("a", 10, "GPU-0")
+        stage.put_bound("b", 10, "GPU-1", priority=100)
+        stage.store.budgets |= {"one": StoredBudget("a", 5), "two": StoredBudget("", 5)}
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(10)
+        assert stage.evicted == []
+
+
+def test_a_budget_that_appears_after_the_trial_stops_the_plan():
+    with staged({"n": (8, 8)}) as stage:
+        for number in range(2):
+            stage.put_bound(f"a-{number}", 4, "GPU-0")
+            stage.put_bound(f"b-{number}", 4, "GPU-1")
+        stage.preempts = False
+        stage.start()
+
+        def appears(pod):
+            stage.store.budgets["new"] = StoredBudget(pod.metadata.name[0], 0)
+
+        stage.store.evicts = appears
+        stage.put("high", 8, priority=100)
+        stage.go(15)
+        assert len(stage.evicted) <= 3
+        assert "high" in stage.bound() or claimed(stage) == 0
+        left = {name[0] for name in stage.bound() if name != "high"}
+        assert left  # one of the budgets holds
+
+
+@pytest.mark.parametrize("code", [429, 500, 403])
+def test_a_victim_that_the_api_server_refuses_is_spared(code):
+    with staged() as stage:
+        fill(stage)
+        stage.store.failing["a"] = code
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 4)
+        assert stage.evicted == ["b"]
+        assert "high" in stage.bound()
+
+
+def test_nothing_stays_claimed_if_no_eviction_is_possible():
+    with staged() as stage:
+        fill(stage)
+        stage.store.failing |= {"a": 500, "b": 500}
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(20)
+        assert stage.evicted == []
+        assert claimed(stage) == 0
+
+
+def test_a_victim_that_outlives_its_grace_period_ends_the_claim():
+    with staged() as stage:
+        stage.put_bound("a", 10, "GPU-0")
+        stage.put_bound("b", 10, "GPU-1", priority=100)
+        stage.stuck.add("a")
+        before = in_vain()
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(10)
+        assert stage.evicted == ["a"]
+        assert claimed(stage) == 1
+        stage.go(LATE_SECONDS)
+        assert claimed(stage) == 0
+        assert in_vain() == before + 1
+        # The next plan that needs victims waits.
+        stage.put_bound("c", 10, "GPU-0", at="n")
+        stage.store.put(stage.store.nodes["n"])
+        stage.go(FIRST_WAIT_SECONDS / 2)
+        assert stage.evicted == ["a"]
+
+
+def test_eviction_stops_when_the_preemptor_is_deleted():
+    with staged({"n": (16,)}) as stage:
+        for number in range(16):
+            stage.put_bound(f"v-{number:02}", 1)
+        stage.preempts = False
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.store.evicts = lambda _: stage.delete("high")
+        stage.go(10)
+        assert len(stage.evicted) <= 2
+        assert claimed(stage) == 0
+
+
+def test_a_pod_that_gets_room_elsewhere_evicts_nobody_more():
+    with staged({"n": (16,)}) as stage:
+        for number in range(16):
+            stage.put_bound(f"v-{number:02}", 1)
+        stage.preempts = False
+        stage.start()
+
+        def add(_):
+            stage.store.put(node("new", 16))
+            stage.store.evicts = lambda _: None
+
+        stage.store.evicts = add
+        stage.put("high", 16, priority=100)
+        stage.go(10)
+        assert stage.bound()["high"] == "new"
+        assert len(stage.evicted) < 16
+        assert claimed(stage) == 0
+
+
+def test_at_most_ten_pods_a_second_are_evicted():
+    with staged({"n": (30,)}) as stage:
+        for number in range(30):
+            stage.put_bound(f"v-{number:02}", 1)
+        stage.preempts = False
+        stage.start()
+        at: list[float] = []
+        stage.store.evicts = lambda _: at.append(stage.loop.now)
+        stage.put("high", 30, priority=100)
+        stage.go(GRACE_SECONDS + 6)
+        assert len(at) == 30
+        assert min(later - first for first, later in zip(at, at[10:], strict=False)) >= 0.99
+        assert "high" in stage.bound()
+
+
+def test_victims_of_both_leaders_are_those_of_one_plan():
+    for kill_after in (1, 3, 7, 12):
+        with staged({"n": (16, 16), "m": (16,)}) as stage:
+            for number in range(16):
+                stage.put_bound(f"v-{number:02}", 1, priority=1)
+                stage.put_bound(f"w-{number:02}", 1, "GPU-1", priority=1)
+                stage.put_bound(f"x-{number:02}", 1, at="m", priority=2)
+            stage.preempts = False
+            stage.start()
+            stage.put("high", 16, priority=100)
+            stage.go_until_evicted(kill_after)
+            stage.run(stage.fail_over())
+            stage.go(GRACE_SECONDS + 6)
+            assert "high" in stage.bound()
+            assert len(stage.evicted) == 16
+            assert len({name[0] for name in stage.evicted}) == 1
+
+
+def test_a_new_leader_keeps_freed_room_before_it_answers():
+    with staged({"n": (16,)}) as stage:
+        for number in range(16):
+            stage.put_bound(f"v-{number:02}", 1, priority=1)
+        stage.preempts = False
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.go_until_evicted(8)
+        stage.put("low", 4, priority=50)
+        stage.run(stage.fail_over())
+        stage.go(GRACE_SECONDS + 6)
+        assert "high" in stage.bound()
+        assert "low" not in stage.bound()
+
+
+def test_no_pod_is_evicted_by_both_for_one_preemptor():
+    with staged({"n": (16, 16)}) as stage:
+        for number in range(2):
+            stage.put_bound(f"a-{number}", 8, "GPU-0", priority=number)
+            stage.put_bound(f"b-{number}", 8, "GPU-1", priority=number)
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.go(GRACE_SECONDS + 5)
+        assert "high" in stage.bound()
+        both = set(stage.evicted), set(stage.nominated.get("high", ()))
+        assert not both[0] & both[1]
+        assert not (both[0] and both[1])
+        assert len(both[0] | both[1]) == 2
+
+
+def test_what_kube_scheduler_can_do_is_left_to_it():
+    with staged({"n": (16,)}) as stage:
+        stage.put_bound("a", 16)
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.go(GRACE_SECONDS + 3)
+        assert stage.nominated == {"high": ["a"]}
+        assert stage.evicted == []
+        assert "high" in stage.bound()
