@@ -6,10 +6,8 @@ such as volumes or affinity between pods, is left to kube-scheduler, whose messa
 result.
 """
 
-import heapq
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -17,13 +15,14 @@ import msgspec
 from gpushare.annotations import pod_annotations
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import GangStates, GangView
+from gpushare.answers.pending_ends import Ending, Holders, find_ends
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
-from gpushare.cards.model import Request, Share
+from gpushare.cards.model import Request
 from gpushare.contract import GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
-from gpushare.objects.pod_requests import MILLI, PODS, Amounts, requests_of
+from gpushare.objects.pod_requests import MILLI, Amounts, requests_of
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import insufficient
@@ -31,14 +30,9 @@ from gpushare.placement.rank import rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.placement.room import NodeRoom
 from gpushare.placement.rooms import Rooms, rooms_of
-from gpushare.placement.trial import World
 
 TOO_LITTLE: Final = "too little allocatable"  # begins a reason of the cause RESOURCES
-ENDS_NAMED: Final = 5  # pods in ``ends``
-SEARCHED: Final = 50  # nodes on which several pods have to end together
-EXAMINED: Final = 500  # pods whose end may make room, where each has to be examined by itself
 _LISTED: Final = 3
-_FEWEST: Final = 2  # pods that have to end together, if no single one is enough
 
 # Causes that no event in the cluster ends, except that nodes or GPUs are added or changed.
 UNREADABLE: Final = "request"
@@ -65,15 +59,12 @@ ROOM: Final = "room"
 _DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS})
 
 
-class Known(World, Protocol):
+class Known(Holders, Protocol):
     """The cluster as the extender knows it."""
 
     @property
     def gangs(self) -> GangStates:
         """Return what is known about gangs; NO_GANGS without such knowledge."""
-
-    def pod(self, uid: str) -> Pod | None:
-        """Return a live pod that names our resources."""
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Return why filter would reject a node now."""
@@ -103,20 +94,6 @@ class Offer(_View):
 
     units: int
     mib: int = msgspec.field(name="MiB")
-
-
-class Ending(_View):
-    """A pod whose end makes room; the names are empty if the caller may not see its namespace.
-
-    ``lower``: kube-scheduler may evict it for the pod in question.
-    """
-
-    namespace: str
-    name: str
-    units: int
-    priority: int
-    terminating: bool = False
-    lower: bool = False
 
 
 class Pending(_View):
@@ -244,9 +221,6 @@ def without_names(found: Pending, namespace: str) -> Pending:
     return found
 
 
-_Candidate = tuple[Share, NodeRoom | None]  # with the room if its end may not be enough
-
-
 class _Search:
     """Fills ``found``, cause by cause, the most lasting first."""
 
@@ -292,9 +266,9 @@ class _Search:
             found.cause, found.counts = CLOSED, self._closed(large)
             return
         found.cause = ROOM
-        yield from self._end_one(opened)
-        if not found.ends_count:
-            yield from self._end_several(opened)
+        ends = yield from find_ends(self._known, self._pod, units, opened)
+        found.ends, found.ends_count = ends.named, ends.count
+        found.ends_together, found.ends_more = ends.together, ends.more
 
     def _never(self) -> str:
         """Return the cause if no node could take the pod even if it were empty and open."""
@@ -385,113 +359,6 @@ class _Search:
         if best:
             found.fits_if = Offer(best * count, best * unit)
 
-    def _end_one(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
-        """Find the pods of which any one makes room by its end, and name a few.
-
-        Pods that are being deleted are looked at first, then those of the pod's own namespace.
-        """
-        found, budget = self.found, EXAMINED
-        number, candidates = yield from self._candidates(rooms)
-        ends: list[Ending] = []
-        for share, short in candidates:
-            yield
-            if short is not None and not budget:
-                found.ends_more = True
-            elif short is None:
-                ends.append(self._ending(share))
-            else:
-                budget -= 1
-                if self._is_enough(short, [share]):
-                    ends.append(self._ending(share))
-                    number += 1
-        named = heapq.nsmallest(ENDS_NAMED, ends, key=_likelihood)
-        own = [each for each in ends if each.namespace == self._pod.metadata.namespace]
-        if own and not any(each.namespace == own[0].namespace for each in named):
-            named[-1:] = [min(own, key=_likelihood)]  # the one that its owner may see
-        found.ends, found.ends_count = named, number
-
-    def _candidates(
-        self, rooms: list[NodeRoom]
-    ) -> Generator[None, None, tuple[int, Iterable[_Candidate]]]:
-        """Count the pods whose end is enough for certain; return these and others, likely first."""
-        number = 0
-        likely: tuple[list[_Candidate], ...] = ([], [], [])
-        for room in rooms:
-            yield
-            alone: Iterable[Share] = room.ends.alone(self._units)
-            left = room.left(self._known, self._pod)
-            is_short = self._is_short(left)
-            if not is_short:
-                missing = self._asked.get(RESOURCE_MEMORY, 0) - left.get(RESOURCE_MEMORY, 0)
-                alone = [share for share in alone if share.units * MILLI >= missing]
-                number += len(alone)
-            for share in alone:
-                rank = self._rank(share)
-                if len(likely[rank]) < EXAMINED:
-                    likely[rank].append((share, room if is_short else None))
-                elif is_short:
-                    self.found.ends_more = True
-        return number, chain(*likely)
-
-    def _is_short(self, left: Mapping[str, int]) -> bool:
-        """Return whether there is too little left of anything but GPU memory."""
-        return any(name != RESOURCE_MEMORY for name in insufficient(left, self._asked))
-
-    def _rank(self, share: Share) -> int:
-        holder = self._known.pod(share.pod_uid)
-        if holder is not None and holder.metadata.deletion_timestamp is not None:
-            return 0
-        return 1 if share.namespace == self._pod.metadata.namespace else 2
-
-    def _end_several(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
-        """Find few pods that make room if they all end, on the nodes with the most free."""
-        found = self.found
-        best: list[Share] | None = None
-        for room in heapq.nlargest(SEARCHED, rooms, key=lambda room: room.free):
-            yield
-            shares = room.ends.fewest(self._units)
-            if shares is None or not self._is_enough(room, shares):
-                continue
-            if best is None or len(shares) < len(best):
-                best = shares
-            if len(best) <= _FEWEST:
-                break
-        if best is not None:
-            ends = sorted([self._ending(share) for share in best], key=_likelihood)
-            found.ends, found.ends_count, found.ends_together = ends[:ENDS_NAMED], len(ends), True
-            found.ends_more = False
-
-    def _ending(self, share: Share) -> Ending:
-        pod, holder = self._pod, self._known.pod(share.pod_uid)
-        priority = holder.priority if holder is not None else 0
-        return Ending(
-            share.namespace,
-            share.name,
-            share.units,
-            priority,
-            holder is not None and holder.metadata.deletion_timestamp is not None,
-            priority < pod.priority and pod.spec.preemption_policy != "Never",
-        )
-
-    def _is_enough(self, room: NodeRoom, ended: list[Share]) -> bool:
-        """Return whether the node's other resources suffice once these shares have ended."""
-        left = room.left(self._known, self._pod)
-        missing = insufficient(left, self._asked)
-        if not missing:
-            return True
-        left = dict(left)
-        for share in ended:
-            holder = self._known.pod(share.pod_uid)
-            if holder is None:
-                continue
-            try:
-                freed = requests_of(holder)
-            except RequestError:
-                freed = {PODS: MILLI}  # as free_resources counts it
-            for name in left.keys() & freed.keys():
-                left[name] += freed[name]
-        return not insufficient(left, self._asked)
-
 
 def _indexes(known: Known, slot: Slot) -> list[int]:
     account = known.ledger.account(slot.node)
@@ -520,11 +387,6 @@ def _barred(rooms: Iterable[NodeRoom]) -> dict[str, int]:
         elif room.reason is not None:
             found[room.reason.text] += 1
     return dict(found)
-
-
-def _likelihood(pod: Ending) -> tuple[bool, bool, int, str, str]:
-    """Return a key that sorts first the pods that are likely to end soon, then small ones."""
-    return not pod.terminating, not pod.lower, pod.units, pod.namespace, pod.name
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,7 +10,8 @@ from typing import Final
 from gpushare.answers import pending
 from gpushare.answers.gang_text import GATES_STAY
 from gpushare.answers.gangs import Phase
-from gpushare.answers.pending import Ending, Free, Pending
+from gpushare.answers.pending import Free, Pending
+from gpushare.answers.pending_ends import Ending
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.answers import pending
+from gpushare.answers import pending, pending_ends
 from gpushare.answers.pending import Pending, why_pending, without_names
 from gpushare.answers.pending_text import sentence
 from gpushare.objects.model import Pod
@@ -74,7 +74,7 @@ def test_it_names_one_pod_if_the_end_of_one_makes_room_and_no_more_than_needed(f
 @given(clusters(), requests, st.integers(0, 3))
 def test_it_says_when_it_has_not_examined_all_pods(found, wanted, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending, "EXAMINED", most)
+        patch.setattr(pending_ends, "EXAMINED", most)
         said = why(found, wanted)
     if said.cause != pending.ROOM or said.ends_together:
         return
@@ -85,7 +85,7 @@ def test_it_says_when_it_has_not_examined_all_pods(found, wanted, most):
 
 
 def test_all_pods_of_a_full_cluster_are_counted_and_one_that_is_being_deleted_is_named():
-    number = pending.EXAMINED // 5 + 1
+    number = pending_ends.EXAMINED // 5 + 1
     nodes = [node(f"n{place}", 10) for place in range(number)]
     pods = [on(f"p{place}-{each}", 2, f"n{place}") for place in range(number) for each in range(5)]
     pods.append(annotated(pods.pop(), {}, deletion_timestamp="2026-01-01T00:00:00Z"))
