@@ -24,7 +24,8 @@ class ClusterFeed(Feed):
 
     A pod's sentence is as of its last change or kube-scheduler's last question about it, so that
     nothing is written and sent for all Pending pods whenever something changes in the cluster. That
-    of a member follows its gang, and that of a gated pod, about which nobody asks, time.
+    of a member follows its gang, that of a pod for which others are evicted these, and that of a
+    gated pod, about which nobody asks, time.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class ClusterFeed(Feed):
         self._sentences = Sentences(state, state.rooms)
         self._owed: set[str] = set()  # pods whose sentence a later update writes
         self._old: set[str] = set()  # pods whose sentence a later update writes again
+        self._evicting: dict[str, tuple[object, ...]] = {}  # by the uid of who gets the room
         self._gangs_at = self._gated_at = 0.0
 
     def update(self) -> Iterator[None]:
@@ -75,7 +77,7 @@ class ClusterFeed(Feed):
         yield from self._write_again(leads)
 
     def _update_gangs(self) -> Iterator[None]:
-        """Take in all gangs, unless that was done just now."""
+        """Take in all gangs and evictions, unless that was done just now."""
         clock = self._state.clock
         began = clock.monotonic()
         if began < self._gangs_at:
@@ -85,11 +87,24 @@ class ClusterFeed(Feed):
             yield
             group = self._state.groups.named(key)
             self._old.update(group.members if group is not None else ())
+        yield from self._find_evicting()
         if began >= self._gated_at:
             number = yield from self._find_gated()
             self._gated_at = began + GATED_SECONDS * max(1, number / GATED_PODS)
         ended = clock.monotonic()
         self._gangs_at = ended + max(GANGS_SECONDS, GANGS_SHARE * (ended - began))
+
+    def _find_evicting(self) -> Iterator[None]:
+        """Have the sentences written again about pods for which other pods are evicted now."""
+        before, self._evicting = self._evicting, {}
+        preemptions = self._state.preemptions
+        for uid in self.pods() if preemptions.count else ():
+            yield
+            facts = preemptions.of(uid)
+            if facts is not None:
+                self._evicting[uid] = facts.lasting
+        both = before.keys() | self._evicting.keys()
+        self._old.update(uid for uid in both if before.get(uid) != self._evicting.get(uid))
 
     def _find_gated(self) -> Generator[None, None, int]:
         """Have the sentences about gated pods in no gang written again; return their number."""

@@ -132,8 +132,8 @@ class PodView(_View, omit_defaults=True):
     ``scheduled`` is the pod's own condition PodScheduled. ``reasons`` and ``forbidden`` count all
     nodes: by filter's reason, and by the first of kube-scheduler's own rules against the node.
     ``nodes`` are the nearest to fitting, ``nodes_left_out`` counts the others. ``outlook`` is the
-    what-if of a waiting pod, ``pending`` are the facts in ``says`` about a pod without a node.
-    ``gang`` is the pod's gang.
+    what-if of a waiting pod for which nothing is evicted, ``pending`` are the facts in ``says``
+    about a pod without a node. ``gang`` is the pod's gang.
     """
 
     namespace: str
@@ -203,7 +203,7 @@ def explain(
         return view
     view.asks = Asks(request.units, request.card_count, request.units_per_card)
     yield from _judge(known, pod, request, view, shown)
-    if view.state == "waiting":
+    if view.state == "waiting" and view.pending.cause != pending.EVICTING:
         view.outlook = yield from what_if.answer(known, what_if.Question(pod))
     return view
 

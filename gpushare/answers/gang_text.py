@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
+from gpushare.answers import preemptions
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
 from gpushare.contract import GATE_ADMISSION
 from gpushare.groups import reasons as problems
@@ -15,6 +16,7 @@ from gpushare.text.counted import counted
 from gpushare.text.durations import short
 
 MOST_BYTES: Final = 600  # in an Event the sentence about the pod follows
+PHASES_OF_EVICTIONS: Final = frozenset({Phase.WAITING_FOR_ROOM, Phase.STARTING})
 LATE_SECONDS: Final = 60.0  # of starting, until the sentence says what will happen
 GATES_STAY: Final = (
     f"Nothing removes the scheduling gate {GATE_ADMISSION}: the extender may not patch pods. "
@@ -101,7 +103,17 @@ def _invalid(gang: GangFacts) -> str:
     return f"It cannot start: {text.rstrip('.')}.{more}"
 
 
+def _evicting(gang: GangFacts) -> str:
+    """Return what is evicted for it, without names: who reads it may not see other namespaces."""
+    if gang.evicting is None:
+        return ""
+    text = preemptions.text(preemptions.without_details(gang.evicting))
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def _room(gang: GangFacts) -> str:
+    if gang.evicting is not None:
+        return _evicting(gang)
     more = _helps(gang, gang.no_plan) if gang.no_plan is not None else ""
     return f"{_no_room(gang)}{more}{_retry(gang)}"
 
@@ -169,7 +181,9 @@ def _retry(gang: GangFacts) -> str:
 
 def _starting(gang: GangFacts) -> str:
     text = f"Starting: {gang.bound} of {gang.minimum} bound."
-    if gang.no_plan is not None:
+    if gang.evicting is not None:
+        text += f" {_evicting(gang)}"
+    elif gang.no_plan is not None:
         text += f" {_no_room(gang)}"
     if gang.stranded:
         text += (

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from gpushare.annotations.pod_annotations import asks_for_share
+from gpushare.answers.preemptions import PreemptionFacts
 from gpushare.cards.model import Request
 from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import RequestError
@@ -75,7 +76,8 @@ class GangFacts:
     been STARTING, ``complete_seconds`` how long that may take, 0 if unknown. ``stranded`` members
     find no node that they may start on. ``bare``: bound members without a controller, which are
     never evicted. ``ending``: the pods of a gang all of whose pods are being deleted.
-    ``gates_stay``: members have gpushare's gate, and the extender may not remove it.
+    ``gates_stay``: members have gpushare's gate, and the extender may not remove it. ``evicting``:
+    the pods that are evicted for it.
     """
 
     key: GroupKey
@@ -100,6 +102,7 @@ class GangFacts:
     bare: int = 0
     ending: int = 0
     gates_stay: bool = False
+    evicting: PreemptionFacts | None = None
 
 
 def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:

@@ -14,8 +14,10 @@ import msgspec
 
 from gpushare.annotations import pod_annotations
 from gpushare.annotations.slot_hint import is_nominated
+from gpushare.answers import preemptions
 from gpushare.answers.gangs import GangStates, GangView
 from gpushare.answers.pending_ends import Ending, Holders, find_ends
+from gpushare.answers.preemptions import Evicting, PreemptionStates, Victim
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request
 from gpushare.contract import GATE_ADMISSION, RESOURCE_MEMORY
@@ -48,6 +50,7 @@ WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
 BINDING: Final = "binding"
 SLOT: Final = "slot"  # kept for it by the plan of its gang
 ENDING: Final = "ending"
+EVICTING: Final = "evicting"  # pods of lower priority, for it
 GATED: Final = "gated"
 # States of the cluster.
 EXCLUDED: Final = "excluded"
@@ -65,6 +68,10 @@ class Known(Holders, Protocol):
     @property
     def gangs(self) -> GangStates:
         """Return what is known about gangs; NO_GANGS without such knowledge."""
+
+    @property
+    def preemptions(self) -> PreemptionStates:
+        """Return what is known about evictions; NO_PREEMPTIONS without such knowledge."""
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Return why filter would reject a node now."""
@@ -111,6 +118,7 @@ class Pending(_View):
     schedulerName while no scheduler has said anything about it. ``gang`` is the pod's gang, whose
     members start together; everything else is about the pod by itself. ``held``: gpushare's gate
     keeps it from kube-scheduler, and no other gate. ``gates_stay``: the extender may not remove it.
+    ``evicting`` are the pods of lower priority that the extender evicts for the pod or its gang.
     """
 
     cause: str
@@ -135,6 +143,7 @@ class Pending(_View):
     gang: GangView | None = None
     held: bool = False
     gates_stay: bool = False
+    evicting: Evicting | None = None
 
 
 def why_pending(
@@ -146,8 +155,13 @@ def why_pending(
     cost 10 to 70 ms, else 0.5 s. ``gang`` is that of the pod.
     """
     gates_stay = pod.waits_for_admission and known.gangs.gates_stay
+    facts = known.preemptions.of(pod.uid) if pod.metadata.deletion_timestamp is None else None
+    evicting = preemptions.view(facts) if facts is not None else None
     if not pod_annotations.asks_for_share(pod):
-        return _without_memory(pod, gang, gates_stay=gates_stay)
+        found = _without_memory(pod, gang, gates_stay=gates_stay)
+        if evicting is not None:
+            found.cause, found.evicting = EVICTING, evicting
+        return found
     try:
         request = known.request_of(pod)
         search = _Search(known, pod, request)
@@ -162,6 +176,9 @@ def why_pending(
     if (slot := known.ledger.slot_of(pod.uid)) is not None:
         found.cause, found.text = SLOT, brief(message_of(pod))
         found.place = Free(found.needs_mib, slot.node, _indexes(known, slot))
+        return found
+    if evicting is not None:
+        found.cause, found.evicting = EVICTING, evicting
         return found
     if rooms is None:
         rooms = yield from rooms_of(known, pod, request)
@@ -215,7 +232,9 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
 
 def without_names(found: Pending, namespace: str) -> Pending:
     """Remove the names of pods outside ``namespace``; return the same object."""
-    for each in found.ends:
+    named: list[Ending | Victim] = [*found.ends]
+    named += found.evicting.pods if found.evicting is not None else []
+    for each in named:
         if each.namespace != namespace:
             each.namespace = each.name = ""
     return found

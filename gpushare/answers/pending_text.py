@@ -7,8 +7,8 @@ nothing that is not in ``Pending``, so names that were removed there are not in 
 from collections.abc import Mapping
 from typing import Final
 
-from gpushare.answers import pending
-from gpushare.answers.gang_text import GATES_STAY
+from gpushare.answers import pending, preemptions
+from gpushare.answers.gang_text import GATES_STAY, PHASES_OF_EVICTIONS
 from gpushare.answers.gangs import Phase
 from gpushare.answers.pending import Free, Pending
 from gpushare.answers.pending_ends import Ending
@@ -31,7 +31,9 @@ def sentence(found: Pending) -> str:
     if found.gang is None:
         return _cut(_own(found), MOST_BYTES)
     text = f"it is a member of gang {_short(found.gang.name)}. {found.gang.text}"
-    if found.cause != pending.FITS or found.gang.phase in _PHASES_OF_SINGLES:
+    if found.evicting is not None and found.gang.phase in PHASES_OF_EVICTIONS:
+        text += f" {preemptions.details(found.evicting)}".rstrip()
+    elif found.cause != pending.FITS or found.gang.phase in _PHASES_OF_SINGLES:
         text += f" This pod: {_own(found)}"
     return _cut(text, MOST_BYTES)
 
@@ -140,6 +142,10 @@ def _slot(found: Pending) -> str:
 
 def _held(found: Pending, text: str, release: str) -> str:
     return f"{text}." if found.gates_stay else f"{text}{release}."
+
+
+def _evicting(found: Pending) -> str:
+    return "" if found.evicting is None else preemptions.text(found.evicting)
 
 
 def _ending(_: Pending) -> str:
@@ -338,6 +344,7 @@ _CAUSES: Final = {
     pending.BINDING: _binding,
     pending.SLOT: _slot,
     pending.ENDING: _ending,
+    pending.EVICTING: _evicting,
     pending.GATED: _gated,
     pending.EXCLUDED: _excluded,
     pending.FITS: _fits,

@@ -11,6 +11,7 @@ from typing import Final
 
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.answers.gangs import NO_GANGS, GangStates
+from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import RecordError, RequestError
@@ -33,6 +34,7 @@ class ListedCluster:
 
     policies = Policies()
     gangs: GangStates = NO_GANGS
+    preemptions: PreemptionStates = NO_PREEMPTIONS
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
         self._nodes = {node.name: node for node in nodes}

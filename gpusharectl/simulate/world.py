@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from gpushare.answers.gangs import NO_GANGS, GangStates
+from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.cards.model import Request
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Node, Pod
@@ -14,6 +15,8 @@ from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 
 class SimulatedWorld:
     """What is known of the bound pods, the nodes and their GPUs."""
+
+    preemptions: PreemptionStates = NO_PREEMPTIONS
 
     def __init__(self, cluster: SimulatedCluster, gangs: GangStates = NO_GANGS) -> None:
         self._cluster, self.gangs = cluster, gangs

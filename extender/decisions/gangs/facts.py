@@ -59,6 +59,7 @@ class GangViews:
             zone=gangs.zone_of(group) or "",
             complete_seconds=gangs.complete_seconds(group),
             gates_stay=gangs.gates_stay and bool(group.gated),
+            evicting=state.preemptions.of(next(iter(group.members))),
         )
         record = gangs.known(group)
         if record is None:
