@@ -17,7 +17,11 @@ class PodUse(msgspec.Struct):
 
 
 class Device(msgspec.Struct):
-    """``id`` is the card's index in the node; all amounts are units."""
+    """``id`` is the card's index in the node; all amounts are units.
+
+    ``claimed`` is kept for pods that wait until current users are gone. Units may be used and
+    claimed at the same time, but what is claimed is not free.
+    """
 
     id: int
     total: int = msgspec.field(name="totalGPU")
@@ -29,6 +33,7 @@ class Device(msgspec.Struct):
     cordoned: bool
     reserved: int
     free: int
+    claimed: int = 0  # an extender of an earlier version does not tell it
 
 
 class UnplacedPod(msgspec.Struct):
@@ -109,4 +114,5 @@ def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
         cordoned=entry.card.is_cordoned,
         reserved=entry.reserved,
         free=entry.free,
+        claimed=entry.claimed,
     )

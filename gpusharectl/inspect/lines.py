@@ -16,6 +16,7 @@ BAR: Final = 32
 LEAST_BAR: Final = 8
 _SHARES: Final = (("█", "cyan"), ("▓", "blue"))
 RESERVED: Final = ("▒", "yellow")
+CLAIMED: Final = ("▚", "magenta")
 OTHERS: Final = ("░", "dim")
 _UNPLACED: Final = ("?", "red")
 _FREE: Final = ("·", "dim")
@@ -131,7 +132,7 @@ def _card(
         others = max(0, card.total - card.free - card.used - unplaced)
         parts += [(_UNPLACED, unplaced), (OTHERS, others)]
     else:
-        parts += [(_UNPLACED, unplaced), (RESERVED, card.reserved)]
+        parts += [(_UNPLACED, unplaced), (RESERVED, card.reserved), (CLAIMED, card.claimed)]
     line = Text(f"  {card.id:>{columns.index}} ▕")
     for (sign, style), width in _widths(parts, card.total, columns.bar):
         line.append(sign * width, style=style)
@@ -146,6 +147,8 @@ def _card(
         line.append(f"  {card.health}", style="bold red")
     if card.cordoned:
         line.append("  cordoned", style="yellow")
+    if card.claimed and not overview.namespace:  # in the bar is only what no pod uses
+        line.append(f"  {needed_gib(card.claimed * unit)} claimed", style=CLAIMED[1])
     over = card.used + card.reserved - card.total
     if over > 0:
         line.append(f"  {needed_gib(over * unit)} more used than it has", style="bold red")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.inspect import Device, NodeView, view_node
 from gpushare.cards.model import Health
 from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Node, Pod
 from gpusharectl.inspect import namespaces
@@ -70,7 +72,8 @@ class LargestFree(msgspec.Struct):
 class Summary(msgspec.Struct, rename="camel"):
     """Amounts in units. ``free`` is on GPUs that take new pods: healthy and not cordoned.
 
-    ``waiting`` is the number of Pending pods, None if they are not known.
+    Units that are ``claimed`` may be used too. ``waiting`` is the number of Pending pods, None if
+    they are not known.
     """
 
     nodes: int
@@ -81,6 +84,7 @@ class Summary(msgspec.Struct, rename="camel"):
     free: int
     largest_free: LargestFree | None
     waiting: int | None
+    claimed: int = 0
 
 
 class PodPlace(msgspec.Struct):
@@ -124,7 +128,7 @@ def of_lists(
     not_shown: Iterable[str] = (),
     gangs: GangStates = NO_GANGS,
 ) -> Overview:
-    """Return the listed nodes that share GPUs, with the reservations that an extender ``told``."""
+    """Return the listed nodes that share GPUs, with what an extender ``told`` to be kept."""
     nodes = found.nodes or []
     cluster = ListedCluster(nodes, found.pods or [])
     cluster.gangs = gangs
@@ -219,6 +223,7 @@ def summary_of(nodes: Sequence[NodeView], unit_mib: int, *, waiting: int | None 
         free=sum(units for units, *_ in free),
         largest_free=LargestFree(*largest) if largest is not None and largest[0] else None,
         waiting=waiting,
+        claimed=sum(card.claimed for _, card in cards),
     )
 
 
@@ -228,14 +233,20 @@ def takes_new(card: Device) -> bool:
 
 def _add_reservations(ledger: Ledger, found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
     """Add what an extender ``told`` to the views, and to the ledger for the sentences."""
-    reserved = {(node.name, card.uuid): card.reserved for node in told for card in node.devices}
+    cards = {(node.name, card.uuid): card for node in told for card in node.devices}
     for node in found:
         for card in node.devices:
-            card.reserved = reserved.get((node.name, card.uuid), 0)
-            card.free = max(0, card.free - card.reserved)
+            other = cards.get((node.name, card.uuid))
+            if other is None:
+                continue
+            card.reserved, card.claimed = other.reserved, other.claimed
+            card.free = max(0, card.free - card.reserved - card.claimed)
+            uid = f"{node.name}/{card.uuid}"  # of no pod: whose these are is not told
             if card.reserved:
-                uid = f"{node.name}/{card.uuid}"  # of no pod: whose these are is not told
                 ledger.reserve(Reserve(uid, "", "", node.name, (card.uuid,), card.reserved, 0))
+            if card.claimed:
+                slot = Slot(node.name, (card.uuid,), card.claimed)
+                ledger.keep(Claim(uid, (slot,), inf, HOLD_PRIORITY))
 
 
 def _remarks(node: Node, view: NodeView) -> list[str]:

@@ -6,9 +6,10 @@ from typing import Final
 
 from rich.text import Text
 
+from gpushare.answers.inspect import Device
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
-from gpusharectl.inspect.lines import OTHERS, RESERVED
+from gpusharectl.inspect.lines import CLAIMED, OTHERS, RESERVED
 from gpusharectl.inspect.namespaces import NamespaceUse
 from gpusharectl.inspect.summary import Overview, Summary
 from gpusharectl.inspect.waiting import age
@@ -32,10 +33,19 @@ def below(overview: Overview, now: dt.datetime, *, whole: bool = False) -> Itera
     yield from _waiting(overview, now, None if whole else WAITING_SHOWN)
     if overview.namespace and overview.nodes and overview.complete:
         yield Text(f"{OTHERS[0]} used by other namespaces, or reserved", style="dim")
-    elif any(card.reserved for node in overview.nodes for card in node.devices):
-        yield Text(f"{RESERVED[0]} reserved for pods that are being bound", style="dim")
+    else:
+        yield from _kept([card for node in overview.nodes for card in node.devices])
     for text in overview.not_shown:
         yield Text(text, style="dim")
+
+
+def _kept(cards: list[Device]) -> Iterator[Text]:
+    """Explain the signs for what is kept for pods."""
+    if any(card.reserved for card in cards):
+        yield Text(f"{RESERVED[0]} reserved for pods that are being bound", style="dim")
+    if any(card.claimed for card in cards):
+        text = "claimed for pods that wait until others have ended"
+        yield Text(f"{CLAIMED[0]} {text}", style="dim")
 
 
 def _cluster(overview: Overview) -> Iterator[Text]:
@@ -53,6 +63,8 @@ def _cluster(overview: Overview) -> Iterator[Text]:
     )
     if found.reserved:
         line.append(f", {needed_gib(found.reserved * unit)} reserved")
+    if found.claimed:
+        line.append(f", {needed_gib(found.claimed * unit)} claimed")
     yield line
     if (best := found.largest_free) is not None:
         yield Text(

@@ -13,7 +13,7 @@ _OF_OUTPUT: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.E
 _PLAIN: Final = "plain signs"
 # Bars in encodings without block characters.
 _SIGNS: Final = {
-    "█": "#", "▓": "=", "▒": "+", "░": "~", "·": ".", "▕": "|", "▏": "|",
+    "█": "#", "▓": "=", "▒": "+", "▚": "%", "░": "~", "·": ".", "▕": "|", "▏": "|",
     "─": "-", "├": "|", "└": "`", "…": "~", "✓": "+", "✗": "x",
 }  # fmt: skip
 

@@ -43,24 +43,30 @@ function readCard(card, node, unit) {
     total: card.totalGPU * unit,
     used: card.usedGPU * unit,
     reserved: card.reserved * unit,
+    claimed: card.claimed * unit,
     free: card.free * unit,
     over: Math.max(0, card.usedGPU + card.reserved - card.totalGPU) * unit,
     segments: parts,
   };
 }
 
+// Return the parts of a GPU's bar: `at` is where one begins, in MiB.
 function segments(card, node, unit) {
-  const make = (kind, key, label, units) => ({ kind, key, label, units, unit, mib: units * unit });
-  const found = card.pods.map((pod) =>
-    make("pod", `${pod.namespace}/${pod.name}`, pod.name, pod.usedGPU),
-  );
-  for (const pod of node.unplaced) {
-    found.push(make("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units));
-  }
-  if (card.reserved) found.push(make("reserved", "!", "reserved", card.reserved));
-  const used = found.reduce((sum, each) => sum + each.units, 0);
-  const claimed = card.totalGPU - used - card.free;
-  if (claimed > 0) found.push(make("claimed", "~", "claimed", claimed));
+  const found = [];
+  let used = 0; // units
+  const add = (kind, key, label, units, at = used) => {
+    found.push({ kind, key, label, units, unit, mib: units * unit, at: at * unit });
+    used = Math.max(used, at + units);
+  };
+  for (const pod of card.pods) add("pod", `${pod.namespace}/${pod.name}`, pod.name, pod.usedGPU);
+  for (const pod of node.unplaced) add("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units);
+  if (card.reserved) add("reserved", "!", "reserved", card.reserved);
+  if (!card.claimed) return found;
+  // What others use until they have ended is drawn on top of them.
+  const unused = Math.min(card.claimed, Math.max(0, card.totalGPU - used));
+  const shared = Math.min(card.claimed - unused, used);
+  if (shared) add("shared", "~~", "claimed and still used", shared, used - shared);
+  if (unused) add("claimed", "~", "claimed", unused);
   return found;
 }
 

@@ -2,11 +2,13 @@
 
 import re
 import time
+from math import inf
 from urllib.parse import quote, urlencode
 
 import pytest
 from prometheus_client import REGISTRY
 
+from gpushare.ledger.holds import Claim, Slot
 from tests.browser import Page
 from tests.integration.extender.fleet import MODELS, gpus
 
@@ -77,6 +79,17 @@ def test_states_of_gpus_and_reasons_of_pods_are_text(page):
     assert "no reason from kube-scheduler yet" in page.waiting["embedder-5b7d"]
 
 
+# Where the segments of the first GPU begin and end, in pixels.
+EDGES = """
+const row = Array.from(document.querySelectorAll("#nodes .row")).find(
+  (each) => each.querySelector("strong").textContent === "waits");
+return Object.fromEntries(Array.from(row.querySelector(".bar").children, (each) => {
+  const { left, right } = each.getBoundingClientRect();
+  return [each.classList[1], [left, right]];
+}));
+"""
+
+
 FOUND = {
     "gke-t4-03": (["gke-t4-03"], []),
     "tesla": ([f"gke-t4-0{i}" for i in range(1, 7)], []),
@@ -137,6 +150,22 @@ def test_an_open_detail_follows_what_changes(page, stage):
     stage.do(stage.cluster.node_deleted, gpus("gke-t4-01", "t4"))
     # Its pods are still bound to it, on GPUs that are unknown.
     page.wait("no GPUs", lambda: "0 GPUs" in page.detail)
+
+
+def test_what_is_claimed_is_marked_beside_and_on_top_of_what_is_still_used(page, stage):
+    stage.do(stage.cluster.node_changed, gpus("waits", "t4"))
+    stage.bind("victim", "waits", 0, 12_000)
+    slots = (Slot("waits", ("GPU-waits-0",), 14_000),)
+    stage.do(stage.cluster.ledger.keep, Claim("winner", slots, inf, 5))
+    label = "victim 11.8 GiB, claimed and still used 9.5 GiB, claimed 4.2 GiB"
+    page.wait("the claim", lambda: label in page.nodes.get("waits", [{"label": ""}])[0]["label"])
+    edges = page.run(EDGES)
+    assert edges["shared"][1] == pytest.approx(edges["claimed"][0], abs=1)
+    assert edges["pod"][0] < edges["shared"][0] < edges["shared"][1] < edges["claimed"][1] + 1
+    page.filter("waits")
+    page.press("ARROW_DOWN", "ENTER")
+    page.wait("the node", lambda: "Claimed" in page.detail)
+    assert "13.7 GiB" in page.detail
 
 
 def test_a_screen_reader_gets_what_is_visible_and_not_every_change(page, stage):

@@ -30,8 +30,10 @@ export function exact(mib, unit, write = neededGiB) {
 
 function cards(node, measured) {
   const heads = ["GPU", "State", "Used", "Free", "Size", "Model", "UUID"];
-  const reserves = node.cards.some((card) => card.reserved);
-  if (reserves) heads.splice(3, 0, "Reserved");
+  const kept = [["Reserved", "reserved"], ["Claimed", "claimed"]].filter(([, name]) =>
+    node.cards.some((card) => card[name]),
+  );
+  heads.splice(3, 0, ...kept.map(([head]) => head));
   if (measured?.cards) heads.splice(3, 0, "Really used");
   const rows = node.cards.map((card) => {
     const row = [
@@ -43,7 +45,7 @@ function cards(node, measured) {
       card.model || "GPU",
       card.uuid,
     ];
-    if (reserves) row.splice(3, 0, exact(card.reserved, node.unit));
+    row.splice(3, 0, ...kept.map(([, name]) => exact(card[name], node.unit)));
     if (measured?.cards) row.splice(3, 0, usedOf(measured.cards.get(card.uuid)));
     return row;
   });
@@ -95,6 +97,6 @@ function really(amounts, isPartial) {
 }
 
 function numbers(heads) {
-  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Holds", "Really used", "Really uses"]);
+  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Claimed", "Holds", "Really used", "Really uses"]);
   return new Set(heads.flatMap((name, place) => (amounts.has(name) ? [place] : [])));
 }

@@ -50,8 +50,10 @@ export function pendingParts(pod, found) {
   return parts;
 }
 
-// Return what would make room: a place that fits now, or pods whose end would help.
+// Return what makes room: pods that are evicted for it, a place that fits now, or pods whose end
+// would help.
 function helping({ pending, outlook }, pod) {
+  if (pending?.evicting) return evictions(pending.evicting);
   const place = outlook?.fits && outlook.places[0];
   if (place) {
     const on = `GPU ${place.cards.join(", ")}`;
@@ -74,6 +76,15 @@ function helping({ pending, outlook }, pod) {
   const parts = [element("h3", "", title), table(title, heads, rows, new Set([2, 3]))];
   if (more > 0) parts.push(element("p", "quiet", `and ${counted(more, "more pod")}`));
   return parts;
+}
+
+function evictions({ pods = [] }) {
+  const rows = pods.map((each) => [
+    each.name ? link({ pod: `${each.namespace}/${each.name}` }, "", each.name) : "a pod that you may not see",
+    each.namespace,
+  ]);
+  const title = "Evicted for it";
+  return [element("h3", "", title), table(title, ["Pod", "Namespace"], rows)];
 }
 
 // Return the nearest nodes; those with the same reason together.

@@ -84,14 +84,12 @@ function showCard(box, card, wide, look, measured) {
   set(head.children[0].lastChild, `${card.id}`);
   set(head.children[1], state);
   set(head.children[2], takesNew(card) ? (card.free ? `${freeGiB(card.free)} free` : "full") : "");
-  const whole = Math.max(card.total, card.segments.reduce((sum, each) => sum + each.mib, 0));
-  let left = 0;
+  const whole = Math.max(card.total, ...card.segments.map((each) => each.at + each.mib));
   keyed(bar, card.segments, (each) => each.key, (part, each) => {
-    const share = whole ? (100 * each.mib) / whole : 0;
+    const [left, share] = [each.at, each.mib].map((mib) => (whole ? (100 * mib) / whole : 0));
     showSegment(part, each, left, share, look, measured?.[each.key]);
     part.classList.toggle("narrow", (share * wide) / 100 < NAME_WIDTH);
     part.classList.toggle("roomy", (share * wide) / 100 > AMOUNT_WIDTH);
-    left += share;
   }, makeSegment);
 }
 

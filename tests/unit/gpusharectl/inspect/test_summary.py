@@ -13,6 +13,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
 from gpushare.contract import ANNOTATION_CORDON_REASONS as REASONS
 from gpushare.contract import ANNOTATION_CORDONED_CARDS as CORDONED
 from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.holds import Claim, Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import NodeCondition, ObjectMeta
 from gpusharectl.inspect import summary
@@ -133,6 +134,26 @@ def test_reserves_come_from_the_extender_and_their_absence_is_said():
     without = seen(nodes, pods, None, not_shown=["reservations are not shown: no way"])
     assert without.nodes[0].devices[0].free == 8
     assert text(without).endswith("reservations are not shown: no way")
+
+
+def test_what_is_claimed_is_not_free_and_is_shown_also_while_others_use_it():
+    nodes, pods = [ready(node("n1", 16, 16))], [on("a", 12, "n1", 0), on("b", 16, "n1", 1)]
+    ledger = Ledger()
+    ledger.set_inventory("n1", stock(16, 16))
+    slots = tuple(Slot("n1", (f"GPU-{card}",), 10) for card in range(2))
+    ledger.keep(Claim("winner", slots, 1.0, 5))
+    told = [view_node(ledger, "n1")]
+    found = seen(nodes, [*pods, pod("waits", 4)], told)
+    assert [(card.used, card.claimed, card.free) for card in found.nodes[0].devices] == [
+        (12, 10, 0),
+        (16, 10, 0),
+    ]
+    assert "no GPU has free memory" in found.waiting[0].why
+    shown = text(found).splitlines()
+    assert shown[1] == "  0 ▕████████████████████████▚▚▚▚▚▚▚▚▏ 0 GiB of 16 MiB free  10 MiB claimed"
+    assert shown[2] == "  1 ▕████████████████████████████████▏ 0 GiB of 16 MiB free  10 MiB claimed"
+    assert "28 MiB used, 0 GiB free, 20 MiB claimed" in text(found)
+    assert "▚ claimed for pods that wait until others have ended" in text(found)
 
 
 def test_where_pods_may_not_be_seen_nothing_is_summed_and_what_is_free_is_no_promise():
