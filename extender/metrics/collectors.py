@@ -48,6 +48,7 @@ _GAUGES: Final = {
         "How long members of a gang have been bound although its minimum never was; the longest."
     ),
     "gpushare_plans": "Holds and claims that keep units on GPUs.",
+    "gpushare_extender_preemptors": "Pods and gangs for which pods are being evicted now.",
     "gpushare_ledger_audit_longest_pause_seconds": (
         "The longest time for which comparing has blocked everything else."
     ),

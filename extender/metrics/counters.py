@@ -49,17 +49,43 @@ PLAN_SECONDS: Final = Histogram(
     "Time to make a plan, with pauses for other work.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
-for _outcome in ("fits", "no_room", "given_up"):
-    PLANS.labels(_outcome)  # starts at 0: Prometheus misses an increase from nothing to 1
 PREEMPTION_PLANS: Final = Counter(
     "gpushare_extender_preemption_plans",
-    "Searches for pods to evict for more important ones, by outcome.",
+    "Searches for pods to evict for a waiting pod or gang, by outcome.",
     ("outcome",),
 )
 PREEMPTION_VICTIMS: Final = Counter(
-    "gpushare_extender_preemption_victims", "Pods evicted for more important ones."
+    "gpushare_extender_preemption_victims", "Pods evicted for waiting pods or gangs."
+)
+PREEMPTION_VETOES: Final = Counter(
+    "gpushare_extender_preemption_vetoes",
+    "Proposals of kube-scheduler for evictions that were rejected, by reason.",
+    ("reason",),
 )
 PREEMPTIONS_IN_VAIN: Final = Counter(
     "gpushare_extender_preemptions_in_vain",
-    "Plans of which pods were evicted and that did not become room.",
+    "Pods and gangs for which pods were evicted and that did not get the room.",
 )
+WAKE_UPS: Final = Counter(
+    "gpushare_extender_wake_ups",
+    "Waiting pods changed so that kube-scheduler tries them again, by outcome.",
+    ("outcome",),
+)
+
+# All start at 0: Prometheus misses an increase from nothing to 1.
+_KNOWN: Final = {
+    PLANS: ("fits", "no_room", "given_up"),
+    PREEMPTION_PLANS: ("victims", "ending", "no_victims", "given_up"),
+    PREEMPTION_VETOES: (
+        "no_room",
+        "breaks_gang",
+        "member_of_gang",
+        "own_eviction",
+        "no_victims",
+        "request",
+    ),
+    WAKE_UPS: ("poked", "refused"),
+}
+for _counter, _values in _KNOWN.items():
+    for _value in _values:
+        _counter.labels(_value)

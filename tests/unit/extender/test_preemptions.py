@@ -50,6 +50,12 @@ async def test_explain_says_what_is_evicted_and_not_what_else_could_be(client, b
     assert "outlook" not in found
 
 
+def test_metrics_count_for_how_many_pods_are_evicted_now(bench):
+    assert bench.cluster.figures()["gpushare_extender_preemptors"] == 0
+    evict(bench, PreemptionFacts(VICTIMS), "uid-high")
+    assert bench.cluster.figures()["gpushare_extender_preemptors"] == 1
+
+
 async def test_gangs_say_what_is_evicted_for_them_without_names(client, bench):
     bench.add(*(member(name, units=12) for name in ("a", "b", "c")))
     evict(bench, PreemptionFacts(VICTIMS), *(f"uid-{name}" for name in "abc"))
