@@ -59,6 +59,7 @@ from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
 from gpushare.live_page.history import History
 from gpushare.objects.model import Node, Pod
+from gpushare.preemption.model import Rules
 from gpushare.process.lifetime import run_until_stopped
 from gpushare.telemetry import logs
 
@@ -97,6 +98,8 @@ class _Extender:
             configuration.policy,
             configuration.gangs,
         )
+        is_limited = configuration.preemption.victims == "preemptible"
+        cluster.state.victim_rules = Rules(preemptible_only=is_limited)
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self._pods: Informer[Pod | PodUse] = Informer(
             kube, live, Pod, PodHandler(cluster), read=LivePods().read

@@ -28,6 +28,7 @@ from gpushare.placement.rooms import KeptRooms
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.planning.ask import ZoneRole
 from gpushare.preemption.ending import EndingPods
+from gpushare.preemption.model import Rules
 
 _NS: Final = 1_000_000_000
 
@@ -41,7 +42,7 @@ class ClusterState:
     ``nominated`` are the pods without a node whose nominated node the extender has written.
     ``ending`` knows the pods on nodes that are being deleted.
     ``rooms`` are for sentences about Pending pods. ``gangs`` and ``preemptions`` are what people
-    see of these.
+    see of these. ``victim_rules`` say which pods may be evicted by configuration.
     """
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
@@ -65,6 +66,7 @@ class ClusterState:
         self.pod = self.pods.pod
         self.gangs: GangStates = GroupStates(self.groups, self.request_of, unit_mib, self._wall)
         self.preemptions: PreemptionStates = NO_PREEMPTIONS
+        self.victim_rules = Rules()
         self.group_of = self.groups.of
         self.requests_used = self.use.requests_of
         self.will_end = self.ending.will_end

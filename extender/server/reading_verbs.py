@@ -83,12 +83,15 @@ class Reading:
             raise BadRequest(f"pod is a {kind!r}: send a Pod; for a workload, its pod template")
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
-        return answer(await self._found(what_if.answer(self._state, question, extras)))
+        state = self._state
+        found = what_if.answer_with_evictions(state, question, extras, state.victim_rules)
+        return answer(await self._found(found))
 
     async def _gang_what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)
         question, state = await decoded(gang_what_if.read_question, short), self._state
-        return answer(await self._found(gang_what_if.answer(state, question, state.zone_roles)))
+        found = gang_what_if.answer(state, question, state.zone_roles, state.victim_rules)
+        return answer(await self._found(found))
 
 
 def _member(state: ClusterState, namespace: str, name: str) -> Pod | None:

@@ -1,16 +1,27 @@
 """what-if about a gang: whether its pods would start as a whole now (pure)."""
 
-from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import replace as replaced
 from typing import Annotated, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType
 
 from gpushare.answers import gang_text
 from gpushare.answers.gangs import facts_of
-from gpushare.answers.what_if import Answer, Extras, GangOutlook, PlaceView, not_checked
+from gpushare.answers.what_if import (
+    ANY_LOWER,
+    BUDGETS,
+    OWNER,
+    Answer,
+    EvictionPlan,
+    Extras,
+    GangOutlook,
+    copies,
+    not_checked,
+    places_of,
+    plan_evictions,
+)
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
@@ -22,8 +33,8 @@ from gpushare.objects.pod_reader import read_pod
 from gpushare.placement.trial import World
 from gpushare.planning.ask import Ask, Plan, ZoneRole
 from gpushare.planning.planner import Planner
+from gpushare.preemption.model import PreemptionWorld, Rules
 
-_OWNER: Final = "what-if"
 ASSUMED: Final = "the PodGroup, which is not in the question: all pods were assumed to be needed"
 
 
@@ -38,12 +49,13 @@ class Part(msgspec.Struct):
 class GangQuestion(msgspec.Struct):
     """A gang as it would be created. ``minimum`` and ``zone_key`` are those of its PodGroup.
 
-    ``minimum`` is None without a PodGroup.
+    ``minimum`` is None without a PodGroup. ``evict`` is as in what_if.Question.
     """
 
     parts: list[Part]
     minimum: int | None = None
     zone_key: str = ""
+    evict: bool = False
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,6 +67,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     pods: Annotated[list[_Part], msgspec.Meta(min_length=1, max_length=MOST_MEMBERS)]
     minimum: Annotated[int, msgspec.Meta(ge=1, le=MOST_MEMBERS)] | None = None
     zone_key: str = ""
+    evict: bool = False
 
 
 _decode_body: Final = msgspec.json.Decoder(_Body).decode
@@ -77,7 +90,7 @@ def read_question(body: bytes) -> GangQuestion:
             text = text.replace("`$.pod", "`$").replace("`$", f"`$.pods[{number}].pod")
             raise msgspec.ValidationError(text) from err
     _check(parts)
-    return GangQuestion(parts, found.minimum, found.zone_key)
+    return GangQuestion(parts, found.minimum, found.zone_key, found.evict)
 
 
 def _check(parts: Sequence[Part]) -> None:
@@ -97,19 +110,24 @@ def _check(parts: Sequence[Part]) -> None:
 
 
 def answer(
-    world: World, question: GangQuestion, roles: Sequence[ZoneRole] = ()
+    world: PreemptionWorld,
+    question: GangQuestion,
+    roles: Sequence[ZoneRole] = (),
+    rules: Rules = ANY_LOWER,
 ) -> Generator[None, None, Answer]:
     """Answer whether the gang would start now, in short steps.
 
-    It would be a new gang: members in the cluster do not count.
+    It would be a new gang: members in the cluster do not count. ``rules`` say which pods may be
+    evicted.
     """
     group, is_assumed = _group(question)
     members = group.present()
     facts = facts_of(group, world.request_of, world.unit_mib)
     plan: Plan | None = None
+    by_evicting: EvictionPlan | UnsetType = UNSET
     if group.problem is None and len(members) >= group.minimum:
         ask = Ask(
-            _OWNER,
+            OWNER,
             tuple(members),
             group.minimum,
             zone_key=group.zone_key,
@@ -121,11 +139,13 @@ def answer(
             plan = found
         else:
             facts = replaced(facts, no_plan=found)
+            if question.evict:
+                by_evicting = yield from plan_evictions(world, ask, rules)
     return Answer(
         fits=plan is not None,
         asked=len(members),
         fitting=len(plan.slots) if plan is not None else 0,
-        places=_places(world, plan) if plan is not None else [],
+        places=places_of(world, plan) if plan is not None else [],
         reasons={},
         would_have_to_go=None,
         not_checked=_not_checked(question, is_assumed=is_assumed),
@@ -140,13 +160,18 @@ def answer(
             if plan is not None
             else gang_text.sentence(facts),
         ),
+        by_evicting=by_evicting,
     )
 
 
 def _group(question: GangQuestion) -> tuple[Group, bool]:
     """Return the gang, and whether all of its pods were assumed to be needed."""
     groups = Groups()
-    pods = list(_copies(question.parts))
+    pods = [
+        pod
+        for number, part in enumerate(question.parts)
+        for pod in copies(part.pod, part.count, number)
+    ]
     key = key_of(pods[0])
     assert key is not None, "the question was checked"  # noqa: S101
     is_stated = key.source not in API_GROUPS or question.minimum is not None
@@ -161,16 +186,6 @@ def _group(question: GangQuestion) -> tuple[Group, bool]:
     return group, not is_stated
 
 
-def _copies(parts: Sequence[Part]) -> Generator[Pod, None, None]:
-    """Yield each pod as if it were created; gates of others are listed as not checked."""
-    for place, part in enumerate(parts):
-        for number in range(part.count):
-            name = f"{part.pod.metadata.name or 'pod'}-{place}-{number}"
-            meta = replace(part.pod.metadata, name=name, uid=f"{_OWNER}-{place}-{number}")
-            spec = replace(part.pod.spec, scheduling_gates=None, node_name=None)
-            yield replace(part.pod, metadata=meta, spec=spec)
-
-
 def _cards(world: World, members: Sequence[Pod]) -> int:
     number = 0
     for pod in members:
@@ -179,17 +194,6 @@ def _cards(world: World, members: Sequence[Pod]) -> int:
         except RequestError:
             continue  # requests no GPU memory
     return number
-
-
-def _places(world: World, plan: Plan) -> list[PlaceView]:
-    counted = Counter((slot.node, slot.cards) for slot in plan.slots)
-    found = []
-    for (node, uuids), pods in counted.items():
-        inventory = world.ledger.inventory(node)
-        cards = inventory.cards if inventory is not None else ()
-        indexes = [card.index for card in cards if card.uuid in uuids]
-        found.append(PlaceView(node, indexes, list(uuids), pods))
-    return found
 
 
 def _text(group: Group, plan: Plan, members: int) -> str:
@@ -204,4 +208,5 @@ def _not_checked(question: GangQuestion, *, is_assumed: bool) -> list[str]:
         text for part in question.parts for text in not_checked(part.pod, part.extras)
     )
     assumed = [ASSUMED] if is_assumed else []
-    return [*assumed, *listed]
+    budgets = [BUDGETS] if question.evict else []
+    return [*assumed, *listed, *budgets]

@@ -1,10 +1,12 @@
 """what-if: the JSON of the question and of its answer (pure)."""
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from gpushare.cards.model import Card
 from gpushare.errors import RequestError
@@ -12,6 +14,9 @@ from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.objects.scheduling import Present
 from gpushare.placement.trial import Outlook, World, look
+from gpushare.planning.ask import Ask, Plan
+from gpushare.preemption.model import Preemption, PreemptionWorld, Rules
+from gpushare.preemption.search import VictimSearch
 
 MOST_PODS: Final = 1000
 MAX_BODY: Final = 2**20  # the API server takes no larger object
@@ -23,19 +28,26 @@ ALWAYS: Final = (
     "nodes that get no new pods for a while because bindings just failed there",
 )
 BUDGETS: Final = "PodDisruptionBudgets of the pods to evict"
+OWNER: Final = "what-if"
+ANY_LOWER: Final = Rules()  # any pod of a lower priority may be evicted
 UNREAD: Final = "volumes, resource claims and host ports of the pod"
 
 
 class Question(msgspec.Struct):
-    """A pod as it would be created, and how many of them."""
+    """A pod as it would be created, and how many of them.
+
+    ``evict``: where they would go if pods of lower priority were evicted for them is asked too.
+    """
 
     pod: Pod
     count: int = 1
+    evict: bool = False
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
     pod: msgspec.Raw
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_PODS)] = 1
+    evict: bool = False
 
 
 class _Port(msgspec.Struct, rename="camel"):
@@ -91,6 +103,17 @@ class EvictionView(msgspec.Struct, rename="camel"):
     pods: list[VictimView]
 
 
+class EvictionPlan(msgspec.Struct, rename="camel"):
+    """The pods that would be evicted, by node, and the ``places`` of all pods after that.
+
+    ``cards`` of an eviction are those that the evicted pods use. Without evictions the pods fit as
+    soon as pods have ended that are being deleted.
+    """
+
+    evictions: list[EvictionView]
+    places: list[PlaceView]
+
+
 class GangOutlook(msgspec.Struct, rename="camel"):
     """``minimum`` of the pods start together, and ``text`` says for people whether they would.
 
@@ -111,7 +134,9 @@ class Answer(msgspec.Struct, rename="camel"):
 
     ``reasons`` to number of nodes: why the next pod would not fit there. ``would_have_to_go``: the
     fewest pods of lower priority whose eviction would make room for one more. A ``gang`` fits if
-    its minimum does; it has neither of the two.
+    its minimum does; it has neither of the two. ``by_evicting`` is what would have to be evicted
+    for all pods, or a gang's minimum; there is none if that was not asked, they fit, or it does not
+    help.
     """
 
     fits: bool
@@ -123,6 +148,7 @@ class Answer(msgspec.Struct, rename="camel"):
     not_checked: list[str]
     unit_mib: int = msgspec.field(name="unitMiB", default=0)
     gang: GangOutlook | None = None
+    by_evicting: EvictionPlan | UnsetType = UNSET
 
 
 _decode_body: Final = msgspec.json.Decoder(_Body).decode
@@ -133,10 +159,27 @@ def read_question(body: bytes) -> Question:
     """Decode the question in a body; raises one of UNDECODABLE."""
     found = _decode_body(body)
     try:
-        return Question(read_pod(found.pod), found.count)
+        return Question(read_pod(found.pod), found.count, found.evict)
     except msgspec.ValidationError as err:
         text = str(err) if "`$" in str(err) else f"{err} - at `$`"
         raise msgspec.ValidationError(text.replace("`$", "`$.pod")) from err
+
+
+def answer_with_evictions(
+    world: PreemptionWorld,
+    question: Question,
+    extras: Extras | None = None,
+    rules: Rules = ANY_LOWER,
+) -> Generator[None, None, Answer]:
+    """Answer a question in short steps, also what would be evicted if that is asked.
+
+    ``rules`` say which pods may be evicted.
+    """
+    found = yield from answer(world, question, extras)
+    if question.evict and not found.fits:
+        ask = Ask(OWNER, tuple(copies(question.pod, question.count)), question.count)
+        found.by_evicting = yield from plan_evictions(world, ask, rules)
+    return found
 
 
 def answer(
@@ -150,17 +193,7 @@ def answer(
     counted = Counter((place.node, place.cards) for place in outlook.places)
     eviction, found = None, outlook.eviction
     if found is not None:
-        victims = [
-            VictimView(
-                each.share.namespace,
-                each.share.name,
-                each.pod.uid,
-                each.share.units,
-                each.pod.priority,
-                each.pod.metadata.deletion_timestamp is not None,
-            )
-            for each in found.victims
-        ]
+        victims = [_victim(each.pod, each.share.units) for each in found.victims]
         eviction = EvictionView(found.node, *_names(found.cards), victims)
     return Answer(
         fits=len(outlook.places) == question.count,
@@ -172,6 +205,67 @@ def answer(
         not_checked=[*not_checked(question.pod, extras), BUDGETS],
         unit_mib=world.unit_mib,
     )
+
+
+def copies(pod: Pod, count: int, part: int = 0) -> Iterator[Pod]:
+    """Yield pods as they would be created; gates of others are listed as not checked."""
+    for number in range(count):
+        name = f"{pod.metadata.name or 'pod'}-{part}-{number}"
+        meta = replace(pod.metadata, name=name, uid=f"{OWNER}-{part}-{number}")
+        yield replace(
+            pod, metadata=meta, spec=replace(pod.spec, scheduling_gates=None, node_name=None)
+        )
+
+
+def plan_evictions(
+    world: PreemptionWorld, ask: Ask, rules: Rules
+) -> Generator[None, None, EvictionPlan | UnsetType]:
+    """Return which pods would be evicted so that those asked about fit; UNSET if that cannot be."""
+    found = yield from VictimSearch(world).find(ask, rules)
+    if not isinstance(found, Preemption):
+        return UNSET
+    by_node: dict[str, list[Pod]] = {}
+    for pod in found.victims:
+        by_node.setdefault(pod.node, []).append(pod)
+    evictions = [_eviction(world, node, pods) for node, pods in sorted(by_node.items())]
+    return EvictionPlan(evictions, places_of(world, found.plan))
+
+
+def _eviction(world: World, node: str, pods: Sequence[Pod]) -> EvictionView:
+    victims: list[VictimView] = []
+    used: set[str] = set()
+    for pod in pods:
+        share = world.ledger.share(pod.uid)  # none of a member of a gang without GPU memory
+        used.update(share.cards if share is not None else ())
+        victims.append(_victim(pod, share.units if share is not None else 0))
+    return EvictionView(node, *_indexes(world, node, used), victims)
+
+
+def _victim(pod: Pod, units: int) -> VictimView:
+    meta = pod.metadata
+    return VictimView(
+        meta.namespace,
+        meta.name,
+        pod.uid,
+        units,
+        pod.priority,
+        meta.deletion_timestamp is not None,
+    )
+
+
+def places_of(world: World, plan: Plan) -> list[PlaceView]:
+    """Return how many pods of a plan would be on the same cards of a node."""
+    counted = Counter((slot.node, slot.cards) for slot in plan.slots)
+    return [
+        PlaceView(node, *_indexes(world, node, uuids), pods)
+        for (node, uuids), pods in counted.items()
+    ]
+
+
+def _indexes(world: World, node: str, uuids: Collection[str]) -> tuple[list[int], list[str]]:
+    inventory = world.ledger.inventory(node)
+    cards = inventory.cards if inventory is not None else ()
+    return _names(tuple(card for card in cards if card.uuid in uuids))
 
 
 def not_checked(pod: Pod, extras: Extras | None) -> list[str]:

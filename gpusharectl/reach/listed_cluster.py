@@ -15,11 +15,15 @@ from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import RecordError, RequestError
+from gpushare.groups.group import Group
+from gpushare.groups.index import Groups
+from gpushare.groups.model import GroupKey
+from gpushare.groups.sources import key_of
 from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import resources_used
+from gpushare.objects.pod_requests import Requests, resources_used
 from gpushare.placement import card_choice
 from gpushare.placement.node_resources import free_resources
 from gpushare.placement.rank import Policies
@@ -40,7 +44,8 @@ class ListedCluster:
         self._nodes = {node.name: node for node in nodes}
         self.unit_mib = unit_of(self._nodes.values())
         self.ledger = Ledger()
-        self._bound: list[Pod] = []
+        self._live: dict[str, Pod] = {}
+        self._succeeded: Counter[GroupKey] = Counter()
         self.unreadable: dict[str, str] = {}
         self._closed: dict[str, Reason] = {}
         self._pods: dict[str, Pod] = {}
@@ -58,9 +63,10 @@ class ListedCluster:
 
     def _count(self, pod: Pod) -> None:
         if pod.is_terminal:
+            if pod.status.phase == "Succeeded" and (key := key_of(pod)) is not None:
+                self._succeeded[key] += 1
             return
-        if pod.node:
-            self._bound.append(pod)
+        self._live[pod.uid] = pod
         if not pod_annotations.asks_for_share(pod):
             return
         self._pods[pod.uid] = pod
@@ -82,6 +88,29 @@ class ListedCluster:
         """Return the live pods on a node that request GPU memory."""
         return self._pods_of_node.get(node, ())
 
+    @cached_property
+    def _groups(self) -> Groups:
+        found = Groups()
+        for pod in self._live.values():
+            found.update(pod)
+        return found
+
+    def group_of(self, uid: str) -> Group | None:
+        """Return the gang of a live pod, without its PodGroup."""
+        return self._groups.of(uid)
+
+    def ended_of(self, group: Group) -> int:
+        """Return how many members of a gang have succeeded, as far as these are listed."""
+        return self._succeeded[group.key]
+
+    def will_end(self, uid: str) -> bool:
+        """Return whether a bound pod is being deleted; by when it should be gone is not judged."""
+        pod = self._live.get(uid)
+        return pod is not None and bool(pod.node) and bool(pod.metadata.deletion_timestamp)
+
+    def requests_used(self, uid: str) -> Requests:
+        return self._use.requests_of(uid)
+
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
@@ -92,8 +121,9 @@ class ListedCluster:
     @cached_property
     def _use(self) -> ResourceUse:
         found = ResourceUse()
-        for pod in self._bound:
-            found.put(pod.uid, pod.node, resources_used(pod))
+        for pod in self._live.values():
+            if pod.node:
+                found.put(pod.uid, pod.node, resources_used(pod))
         return found
 
     def all_node_names(self) -> Iterable[str]:

@@ -20,6 +20,7 @@ from gpusharectl.reach.listed_gangs import gangs_of
 from gpusharectl.reach.rights import Lacking, Right
 
 UNKNOWN_HERE: Final = "what only the extender knows: reservations and its settings"
+GROUPS_UNREAD: Final = "PodGroups of the pods to evict"
 
 
 class Questions:
@@ -43,8 +44,12 @@ class Questions:
         page = f"{EXTENDER_PREFIX}/explain/{meta.namespace}/{meta.name}?nodes={shown}"
         return self._extender.decoded(await self._extender.get(page), explain.PodView)
 
-    async def gang_what_if(self, body: Mapping[str, Any]) -> what_if.Answer:
-        """Say whether a gang would start as a whole. SettingsError if it is none."""
+    async def gang_what_if(self, body: Mapping[str, Any], *, evict: bool = False) -> what_if.Answer:
+        """Say whether a gang would start as a whole. SettingsError if it is none.
+
+        With ``evict``, also which pods would be evicted for it.
+        """
+        body = {**body, **_evict(asked=evict)}
         try:
             question = gang_what_if.read_question(msgspec.json.encode(body))
         except (TypeError, *UNDECODABLE) as err:  # YAML has keys that JSON does not have
@@ -60,12 +65,17 @@ class Questions:
                     raise SettingsError(str(err)) from err
                 raise
         found = run_all(gang_what_if.answer(await self._lists(), question))
-        found.not_checked.append(UNKNOWN_HERE)
+        found.not_checked += [UNKNOWN_HERE, *([GROUPS_UNREAD] if evict else [])]
         return found
 
-    async def what_if(self, pod: Mapping[str, Any], count: int) -> what_if.Answer:
-        """Say where ``count`` of the pod would fit. SettingsError if it is not a pod."""
-        body = {"pod": pod, "count": count}
+    async def what_if(
+        self, pod: Mapping[str, Any], count: int, *, evict: bool = False
+    ) -> what_if.Answer:
+        """Say where ``count`` of the pod would fit. SettingsError if it is not a pod.
+
+        With ``evict``, also which pods would be evicted for them.
+        """
+        body = {"pod": pod, "count": count, **_evict(asked=evict)}
         try:
             encoded = msgspec.json.encode(body)
             question, extras = what_if.read_question(encoded), what_if.read_extras(encoded)
@@ -74,8 +84,9 @@ class Questions:
         if not question.pod.containers:
             raise SettingsError("not a pod: it has no spec.containers")
         if self._extender is None:
-            found = run_all(what_if.answer(await self._lists(), question, extras))
-            found.not_checked.append(UNKNOWN_HERE)
+            cluster = await self._lists()
+            found = run_all(what_if.answer_with_evictions(cluster, question, extras))
+            found.not_checked += [UNKNOWN_HERE, *([GROUPS_UNREAD] if evict else [])]
             return found
         try:
             text = await self._extender.post(f"{EXTENDER_PREFIX}/what-if", body)
@@ -105,3 +116,8 @@ class Questions:
         if rights:
             raise Lacking(*rights)
         return ListedCluster(nodes, pods)
+
+
+def _evict(*, asked: bool) -> dict[str, bool]:
+    """Return the part of a question that an extender of an earlier version rejects."""
+    return {"evict": True} if asked else {}

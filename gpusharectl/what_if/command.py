@@ -42,16 +42,23 @@ class _Class(msgspec.Struct):
 @click.option(
     "--count", type=click.IntRange(1, MOST_PODS), help="Number of pods.  [default: the workload's]"
 )
+@click.option("--evict", is_flag=True, help="Show what would be evicted for pods that do not fit.")
 @in_namespace("Namespace of the pod, if the file names none.")
 @output()
 @asks_an_extender
 async def command(
-    target: Target, file: IO[bytes], count: int | None, namespace: str | None, output: str
+    target: Target,
+    file: IO[bytes],
+    count: int | None,
+    namespace: str | None,
+    output: str,
+    *,
+    evict: bool,
 ) -> None:
     """Check whether a pod would fit now.
 
-    Pods of one gang are checked as a whole; they may be in several documents. Nothing is created or
-    reserved. The exit code is 1 if not all pods fit.
+    Pods of one gang are checked as a whole; they may be in several documents. Nothing is created,
+    reserved or evicted. The exit code is 1 if not all pods fit.
     """
     content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
@@ -69,14 +76,14 @@ async def command(
         pods = [await _with_priority(kube, each.pod) for each in parts]
         if gang is not None:
             gang = replace(gang, parts=parts)
-            answer = await questions.gang_what_if(gang.body(pods))
+            answer = await questions.gang_what_if(gang.body(pods), evict=evict)
         else:
-            answer = await questions.what_if(pods[0], parts[0].count)
+            answer = await questions.what_if(pods[0], parts[0].count, evict=evict)
     if output == "text":
         for what in skipped:
             show([Text(f"{what} creates no pods and is ignored", style="dim")])
         show([f"{gang.what if gang is not None else parts[0].counted}:"])
-        show(lines.draw(answer))
+        show(lines.draw(answer, evict=evict))
         if questions.why_not:
             text = f"computed from the API server's lists only: {questions.why_not}"
             show([Text(text, style="dim")])

@@ -1,13 +1,17 @@
 """Format what-if's answer for a terminal (pure)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
+from msgspec import UnsetType
 from rich.text import Text
 
 from gpushare.answers.pending_text import gpus
-from gpushare.answers.what_if import Answer, GangOutlook
+from gpushare.answers.what_if import Answer, GangOutlook, PlaceView, VictimView
 from gpushare.text.amounts import free_gib, needed_gib
 from gpushare.text.counted import counted
+
+_NO_EVICTION: Final = "evicting pods of lower priority would not make room"
 
 
 class Amounts:
@@ -23,11 +27,14 @@ class Amounts:
         return needed_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
 
 
-def draw(answer: Answer) -> Iterator[Text]:
-    """Yield where how many fit, why the next one does not, and what to evict for it."""
+def draw(answer: Answer, *, evict: bool = False) -> Iterator[Text]:
+    """Yield where how many fit, why the next one does not, and what to evict for it.
+
+    With ``evict`` it is what to evict for all of them, and where they would go then.
+    """
     asked, fitting = answer.asked, answer.fitting
     if answer.gang is not None:
-        yield from _gang(answer, answer.gang)
+        yield from _gang(answer, answer.gang, evict=evict)
         return
     if answer.fits:
         yield Text("it fits" if asked == 1 else f"all {asked} fit", style="bold green")
@@ -40,20 +47,44 @@ def draw(answer: Answer) -> Iterator[Text]:
     if not answer.fits:
         yield Text("why not, by number of nodes:" if asked == 1 else "why not one more:")
         yield from reasons(answer.reasons)
-        yield from victims(answer)
+        yield from _plan(answer) if evict else victims(answer)
     yield from unchecked(answer)
 
 
-def _gang(answer: Answer, gang: GangOutlook) -> Iterator[Text]:
+def _gang(answer: Answer, gang: GangOutlook, *, evict: bool) -> Iterator[Text]:
     where = f", in zone {gang.zone}" if gang.zone else ""
     yield Text("fits as a whole: ").append(
         f"yes{where}" if answer.fits else "no", style=f"bold {'green' if answer.fits else 'red'}"
     )
     yield Text(gang.text)
-    for place in answer.places:
+    yield from _places(answer.places)
+    if evict and not answer.fits:
+        yield from _plan(answer)
+    yield from unchecked(answer)
+
+
+def _places(places: Iterable[PlaceView]) -> Iterator[Text]:
+    for place in places:
         on = f", {gpus(place.cards)}" if place.cards else ""
         yield Text(f"  {place.node}{on}: {place.pods}")
-    yield from unchecked(answer)
+
+
+def _plan(answer: Answer) -> Iterator[Text]:
+    """Yield what would be evicted, by node, and where the pods would go then."""
+    found = answer.by_evicting
+    if isinstance(found, UnsetType):
+        yield Text(_NO_EVICTION)
+        return
+    number = sum(len(each.pods) for each in found.evictions)
+    if number:
+        yield Text(f"evicting {counted(number, 'pod')} of lower priority would make room:")
+    else:
+        yield Text("there is room when pods have ended that are being deleted")
+    for eviction in found.evictions:
+        for pod in eviction.pods:
+            yield _victim(pod, Amounts(answer.unit_mib), f"{eviction.node}  ")
+    yield Text("places after that:")
+    yield from _places(found.places)
 
 
 def unchecked(answer: Answer) -> list[Text]:
@@ -66,13 +97,18 @@ def victims(answer: Answer) -> Iterator[Text]:
     """Yield the pods of lower priority to evict."""
     eviction, amounts = answer.would_have_to_go, Amounts(answer.unit_mib)
     if eviction is None:
-        yield Text("evicting pods of lower priority would not make room")
+        yield Text(_NO_EVICTION)
         return
     yield Text(f"evicting these pods would make room on {eviction.node}, {gpus(eviction.cards)}:")
     for pod in eviction.pods:
-        ends = ", terminating" if pod.terminating else ""
-        name = f"{pod.namespace}/{pod.name}" if pod.name else "a pod in another namespace"
-        yield Text(f"  {name}  {amounts.needed(pod.units)}, priority {pod.priority}{ends}")
+        yield _victim(pod, amounts)
+
+
+def _victim(pod: VictimView, amounts: Amounts, where: str = "") -> Text:
+    ends = ", terminating" if pod.terminating else ""
+    name = f"{pod.namespace}/{pod.name}" if pod.name else "a pod in another namespace"
+    uses = amounts.needed(pod.units) if pod.units else "no GPU memory"
+    return Text(f"  {where}{name}  {uses}, priority {pod.priority}{ends}")
 
 
 def reasons(counts: dict[str, int]) -> Iterator[Text]:

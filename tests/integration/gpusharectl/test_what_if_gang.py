@@ -8,8 +8,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
+from gpushare.contract import ANNOTATION_CARDS
 from gpusharectl.app import cli
-from tests.builders import node
+from tests.builders import node, pod
 from tests.integration.kube.apiserver import write_kubeconfig
 from tests.markdown import ROOT
 
@@ -26,11 +27,12 @@ def zoned(name, zone, *cards):
     return found
 
 
-async def what_if(tmp_path, *words, nodes=(), server=""):
-    """Run it against an API server with these nodes, and without an extender if not ``server``."""
+async def what_if(tmp_path, *words, nodes=(), pods=(), server=""):
+    """Run it with an API server that has these objects; without an extender if not ``server``."""
+    listed = {"nodes": list(nodes), "pods": [msgspec.to_builtins(each) for each in pods]}
 
     async def answer(request):
-        items = list(nodes) if request.path.endswith("/nodes") else []
+        items = listed.get(request.path.rpartition("/")[2], [])
         return web.json_response({"items": items, "metadata": {}})
 
     app = web.Application()
@@ -64,6 +66,20 @@ async def test_a_gang_that_does_not_fit_ends_with_1_and_says_what_fits(tmp_path)
     assert found.exit_code == 1
     assert "fits as a whole: no\n" in found.output
     assert "No zone has room for 3 x 8 GiB and 1 pod without GPU memory: zone" in found.output
+
+
+async def test_what_would_be_evicted_is_shown_with_the_places_after_that(tmp_path):
+    low = pod("low", 16, node="n1", annotations={ANNOTATION_CARDS: "GPU-1"})
+    low = msgspec.structs.replace(low, spec=msgspec.structs.replace(low.spec, priority=-1))
+    words = ("-f", str(SAMPLES / "gang-job.yaml"), "--evict")
+    found = await what_if(tmp_path, *words, nodes=[zoned("n1", "a", 16, 16)], pods=[low])
+    assert found.exit_code == 1
+    lines = found.output.splitlines()
+    at = lines.index("evicting 1 pod of lower priority would make room:")
+    assert lines[at + 1] == "  n1  default/low  16 GiB, priority -1"
+    assert lines[at + 2 : at + 5] == ["places after that:", "  n1, GPU 0: 2", "  n1, GPU 1: 2"]
+    assert "  PodDisruptionBudgets of the pods to evict" in lines
+    assert "  PodGroups of the pods to evict" in lines
 
 
 async def test_programs_get_the_outlook_of_the_gang(tmp_path):

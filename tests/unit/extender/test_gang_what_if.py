@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.answers.gang_what_if import ASSUMED, GangQuestion, Part, answer
+from gpushare.answers.what_if import BUDGETS
 from gpushare.groups.model import MOST_MEMBERS
 from gpushare.planning.ask import ZoneRole
+from gpushare.preemption.model import Rules
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
 from tests.builders import annotated
@@ -139,6 +141,36 @@ async def test_nothing_is_reserved_and_members_in_the_cluster_do_not_count(clien
         assert (await ask(client, (worker(), 4)))["fits"]
     assert not list(bench.cluster.ledger.kept())
     assert not (await ask(client, (worker(), 2)))["fits"]
+
+
+async def test_what_would_be_evicted_for_a_gang_is_said_with_the_places_after_that(client, bench):
+    found = await ask(client, (worker("16", priority=5), 4), evict=True)
+    assert (found["fits"], found["places"]) == (False, [])
+    [eviction] = found["byEvicting"]["evictions"]
+    assert (eviction["node"], eviction["cards"], eviction["uuids"]) == ("n", [1], ["GPU-1"])
+    [victim] = eviction["pods"]
+    assert (victim["name"], victim["units"], victim["priority"]) == ("whole", 16, 0)
+    places = [(each["node"], *each["cards"]) for each in found["byEvicting"]["places"]]
+    assert sorted(places) == [("m", 0), ("m", 1), ("n", 0), ("n", 1)]
+    assert BUDGETS in found["notChecked"]
+    assert not list(bench.cluster.ledger.kept())
+
+
+@pytest.mark.parametrize("more", [{}, {"priority": 5, "preemptionPolicy": "Never"}], ids=str)
+async def test_nothing_is_evicted_for_a_gang_that_may_not_evict(client, bench, more):
+    assert "byEvicting" not in await ask(client, (worker("16", **more), 4), evict=True)
+
+
+async def test_evictions_are_told_only_if_they_are_asked_for_and_needed(client, bench):
+    found = await ask(client, (worker("16", priority=5), 4))
+    assert "byEvicting" not in found
+    assert BUDGETS not in found["notChecked"]
+    assert "byEvicting" not in await ask(client, (worker("8", priority=5), 4), evict=True)
+
+
+async def test_only_pods_that_may_be_evicted_by_configuration_are(client, bench):
+    bench.cluster.state.victim_rules = Rules(preemptible_only=True)
+    assert "byEvicting" not in await ask(client, (worker("16", priority=5), 4), evict=True)
 
 
 async def test_what_is_not_checked_is_listed_once(client, bench):

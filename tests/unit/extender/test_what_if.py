@@ -50,10 +50,12 @@ def manifest(units="8", *, labels=None, resources=None, **spec):
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
-async def ask(client, *arguments, count=None, **spec):
+async def ask(client, *arguments, count=None, evict=None, **spec):
     body = {"pod": manifest(*arguments, **spec)}
     if count is not None:
         body["count"] = count
+    if evict is not None:
+        body["evict"] = evict
     response = await client.post(f"{PREFIX}/what-if", json=body)
     assert response.status == 200, await response.text()
     return await response.json()
@@ -67,6 +69,16 @@ async def test_where_it_fits_is_said_with_node_and_cards(client, bench):
     assert found["wouldHaveToGo"] is None
     assert bench.held == before
     assert not list(bench.cluster.ledger.reserves())
+
+
+async def test_the_places_of_all_pods_after_evictions_are_said_if_that_is_asked(client, bench):
+    found = await ask(client, "16", count=2, priority=5, evict=True)
+    plan = found["byEvicting"]
+    assert [pod["name"] for each in plan["evictions"] for pod in each["pods"]] == ["low", "whole"]
+    assert [place["cards"] for place in plan["places"]] == [[0], [1]]
+    assert "byEvicting" not in await ask(client, "16", count=2, priority=5)
+    assert "byEvicting" not in await ask(client, "16", count=3, priority=5, evict=True)
+    assert "byEvicting" not in await ask(client, "8", priority=5, evict=True)
 
 
 async def test_of_many_those_that_fit_are_counted_and_the_limit_is_named(client):

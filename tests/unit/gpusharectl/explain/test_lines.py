@@ -172,9 +172,10 @@ def test_a_bound_pod_is_where_it_was_decided_and_where_it_runs(seen):
     assert "running-on has GPU-1, which was not decided" in lines(seen, elsewhere)[-1]
 
 
-def answer(seen, asks, count):
+def answer(seen, asks, count, *, evict=False):
     extras = msgspec.convert({"pod": {}}, what_if.Extras)
-    return run_all(what_if.answer(seen, what_if.Question(asks, count), extras))
+    question = what_if.Question(asks, count, evict)
+    return run_all(what_if.answer_with_evictions(seen, question, extras))
 
 
 def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
@@ -187,6 +188,25 @@ def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
     assert "  pods that are Pending already and would be scheduled first" in unchecked
     shown = [line.plain for line in what_if_lines.draw(answer(seen, wants, 1))]
     assert shown[:2] == ["it fits", "  small, GPU 0"]
+
+
+def test_what_if_says_who_would_be_evicted_for_all_pods_and_where_they_would_go(seen):
+    def shown(count):
+        found = answer(seen, important(pod("w", 4)), count, evict=True)
+        return [line.plain for line in what_if_lines.draw(found, evict=True)]
+
+    def placed(lines):
+        places = lines[lines.index("places after that:") + 1 : lines.index("not checked:")]
+        return sum(int(line.rpartition(": ")[2]) for line in places)
+
+    ends = shown(6)
+    assert "there is room when pods have ended that are being deleted" in ends
+    assert placed(ends) == 6
+    evicts = shown(9)
+    at = evicts.index("evicting 1 pod of lower priority would make room:")
+    assert evicts[at + 1] == "  n  default/stays  11 MiB, priority 0"
+    assert placed(evicts) == 9
+    assert "evicting pods of lower priority would not make room" in shown(10)
 
 
 def test_names_of_others_pods_that_one_may_not_know_are_left_out(seen):
