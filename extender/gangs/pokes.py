@@ -2,6 +2,7 @@
 
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Outcome, Release, Releaser
+from extender.metrics.counters import WAKE_UPS
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_POKE
 from gpushare.objects.model import Pod
@@ -17,6 +18,7 @@ class Pokes:
         value = f"{self._clock.wall_ns():x}"
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_POKE: value}}}
         outcome = await self._releaser.patch(Release(pod, patch))
+        WAKE_UPS.labels("poked" if outcome is Outcome.RELEASED else "refused").inc()
         if outcome is Outcome.REFUSED:
             self._right.doubt()
         return outcome

@@ -69,7 +69,6 @@ class Evictor:
             planning,
             self._preemptors,
             budgets,
-            preemptible_only=settings.victims == "preemptible",
         )
         self._evictions = VictimEvictions(
             state=self._state,

@@ -1,6 +1,7 @@
 """Chooses victims in short slices, within the PodDisruptionBudgets, and claims what they leave."""
 
 import logging
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -27,14 +28,11 @@ class PreemptionPlanning:
         planning: GangPlanning,
         preemptors: Preemptors,
         budgets: BudgetWatch,
-        *,
-        preemptible_only: bool,
     ) -> None:
         self._state, self._gangs = scheduling.state, scheduling.gangs
         self._preemptions = scheduling.preemptions
         self._planning, self._preemptors, self._budgets = planning, preemptors, budgets
         self._search = VictimSearch(scheduling.state)
-        self._preemptible_only = preemptible_only
 
     async def claim(self, preemptor: Preemptor, *, may_evict: bool) -> PreemptionRecord | None:
         """Claim room for a preemptor that victims and pods about to end leave; None if none does.
@@ -64,8 +62,8 @@ class PreemptionPlanning:
         return None
 
     def _rules(self, preemptor: Preemptor, budgets: Budgets) -> Rules:
-        return Rules(
-            preemptible_only=self._preemptible_only,
+        return replace(
+            self._state.victim_rules,
             spared=self._preemptions.spared(self._state.clock.monotonic()),
             hinted=preemptor.hinted,
             budgets=budgets,

@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 from extender.binding.binder import Binder, BindRefused
 from extender.decisions.scheduling import Scheduling
 from extender.gangs.answers import GangAnswers, NotWatchedYet
+from extender.metrics.counters import PREEMPTION_VETOES
 from extender.server.limits import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
 from extender.wire import (
     BindingResult,
@@ -143,6 +144,8 @@ class Verbs:
         pod = _pod(args.pod)
         found = await self._answers.preempt(pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
+        for veto, _ in found.vetoed.values():
+            PREEMPTION_VETOES.labels(veto).inc()
         log.info(
             "preemption judged",
             extra={

@@ -55,8 +55,10 @@ class Preemptions:
         self._refused: set[str] = set()  # owners
         self._spared: dict[str, float] = {}  # by uid, until when
 
-    def __len__(self) -> int:
-        return len(self._records)
+    @property
+    def count(self) -> int:
+        """The number of pods and gangs for which pods are being evicted."""
+        return sum(bool(record.victims) for record in self._records.values())
 
     def all(self) -> list[PreemptionRecord]:
         return list(self._records.values())

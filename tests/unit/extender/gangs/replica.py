@@ -20,7 +20,7 @@ from extender.preemption.evictor import Evictor
 from extender.settings.configuration import GangSettings, Policy, PreemptionSettings
 from extender.watch.cluster import ClusterWatch
 from gpushare.objects.model import Node
-from gpushare.preemption.model import Budgets
+from gpushare.preemption.model import Budgets, Rules
 from tests.unit.extender.gangs.store import Item, Store
 
 
@@ -80,6 +80,7 @@ class Replica:
         )
         self.evictor: Evictor | None = None
         if preemption is not None:
+            state.victim_rules = Rules(preemptible_only=preemption.victims == "preemptible")
             self.evictor = Evictor(
                 scheduling=scheduling,
                 planning=self.planning,
