@@ -159,11 +159,12 @@ class VictimEvictions:
         more = len(record.victims) - len(names)
         named = ", ".join(names) + (f" and {more} more" if more else "")
         number = counted(len(record.victims), "pod")
-        text = f"evicting {number} of lower priority for {record.name}: {named}"
+        whom = "it" if record.owner in record.pods else record.name
+        text = f"evicting {number} of lower priority for {whom}: {named}"
         self._notice(next(iter(record.pods.values())), EVENT_OF_PREEMPTOR, text)
 
     def _tell_victim(self, record: PreemptionRecord, pod: Pod) -> None:
-        text = f"evicted for {record.name} of priority {record.priority}, which needs its room"
+        text = f"evicted for {record.name} of priority {record.priority}, which needs its GPU memory"
         if pod.node:
             text += f" on node {pod.node}"
         self._notice(pod, EVENT_OF_VICTIM, text)

@@ -1,6 +1,5 @@
 """Chooses victims in short slices, within the PodDisruptionBudgets, and claims what they leave."""
 
-import logging
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -15,8 +14,6 @@ from gpushare.ledger.holds import Claim
 from gpushare.planning.ask import Ask, NoPlan
 from gpushare.preemption.model import Budgets, Preemption, Rules
 from gpushare.preemption.search import VictimSearch
-
-log = logging.getLogger(__name__)
 
 ROUNDS: Final = 5  # until the budgets of all victims are known
 
