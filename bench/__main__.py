@@ -21,6 +21,7 @@ _EACH: Final = (
     "bench.cache",
     "bench.pauses",
     "bench.planning",
+    "bench.victims",
     "bench.waiting_gangs",
     "bench.page",
     "bench.deviceplugin",

@@ -73,12 +73,14 @@ class Planner:
         pods: Mapping[str, Pod],
         owner: str,
         cooling: Collection[str] = (),
+        gone: Gone = NOBODY,
     ) -> dict[str, Reason]:
         """Return why slots cannot be used now, by the uid of their pods.
 
-        ``pods`` are those of the slots to judge, by uid. What the owner's hold keeps for these pods
-        does not count. If not all slots fit together, earlier ones come first. The slots of the
-        last plan cost nothing as long as their nodes do not change.
+        ``pods`` are those of the slots to judge, by uid. What the owner's hold and claim keep for
+        these pods does not count, nor pods that are ``gone``. If not all slots fit together,
+        earlier ones come first. The slots of the last plan cost nothing as long as their nodes do
+        not change.
         """
         nodes = by_node([slot for slot in slots if slot.pod_uid in pods])
         if slots is self._last[0]:
@@ -92,7 +94,7 @@ class Planner:
             except RequestError:
                 continue  # judged as a slot for another request
         priority = min((pod.priority for pod in pods.values()), default=0)
-        besides = Besides(self._world, owner, pods.keys(), priority)
+        besides = Besides(self._world, owner, pods.keys(), priority, gone)
         checker = Checker(self._world, besides, shapes, cooling)
         found: dict[str, Reason] = {}
         for name, here in nodes.items():
@@ -145,7 +147,7 @@ class Attempt:
             for area in self.areas:
                 found = yield from fit(self.besides, area, wanted, self._hints, budget)
                 if found is not None:
-                    return (yield from self._pinned(area, found))
+                    return (yield from self.pinned(area.zone, found))
         if ask.least < len(ask.members):
             budget = Budget()
             plan = yield from self._some(budget)
@@ -174,6 +176,23 @@ class Attempt:
                     return False
         return True
 
+    def pinned(self, zone: str, found: Fit) -> Generator[None, None, Plan]:
+        """Return the slots as those of pods: each gets its hinted node if the group has it."""
+        slots: dict[str, Slot] = {}
+        hints = self._ask.hints
+        for group, planned in zip(self._groups, found.slots, strict=True):
+            yield
+            pods, mine = group.pods[: len(planned)], planned
+            if hints:
+                mine = _in_order_of_hints([hints.get(pod.uid, "") for pod in pods], mine)
+            for number, (pod, slot) in enumerate(zip(pods, mine, strict=True)):
+                if number % SLOTS_A_STEP == 0:
+                    yield
+                uid = pod.uid
+                slots[uid] = Slot(slot.node, slot.cards, slot.units, uid, slot.requests)
+        in_order = [slots[pod.uid] for pod in self._ask.members if pod.uid in slots]
+        return Plan(tuple(in_order), zone)
+
     def _some(self, budget: Budget) -> Generator[None, None, Plan | None]:
         """Return slots for some of the members in the area where most of them fit."""
         group_of = {pod.uid: n for n, group in enumerate(self._groups) for pod in group.pods}
@@ -183,7 +202,7 @@ class Attempt:
             found = yield from enough(self.besides, area, members, self._ask.least, budget)
             if found is not None and (best is None or found.members > best[1].members):
                 best = area, found
-        return (yield from self._pinned(*best)) if best is not None else None
+        return (yield from self.pinned(best[0].zone, best[1])) if best is not None else None
 
     def _rooms(self, wanted: Sequence[int]) -> Generator[None, None, tuple[ZoneRoom, ...]]:
         """Return how many members fit in the areas with most room."""
@@ -210,23 +229,6 @@ class Attempt:
             name in here[number].takes for number, names in enumerate(self._hints) for name in names
         )
         return [here[number].room for number in order], -hinted, area.zone
-
-    def _pinned(self, area: Area, found: Fit) -> Generator[None, None, Plan]:
-        """Return the slots as those of pods: each gets its hinted node if the group has it."""
-        slots: dict[str, Slot] = {}
-        hints = self._ask.hints
-        for group, planned in zip(self._groups, found.slots, strict=True):
-            yield
-            pods, mine = group.pods[: len(planned)], planned
-            if hints:
-                mine = _in_order_of_hints([hints.get(pod.uid, "") for pod in pods], mine)
-            for number, (pod, slot) in enumerate(zip(pods, mine, strict=True)):
-                if number % SLOTS_A_STEP == 0:
-                    yield
-                uid = pod.uid
-                slots[uid] = Slot(slot.node, slot.cards, slot.units, uid, slot.requests)
-        in_order = [slots[pod.uid] for pod in self._ask.members if pod.uid in slots]
-        return Plan(tuple(in_order), area.zone)
 
 
 def _in_order_of_hints(hints: Sequence[str], slots: Sequence[Slot]) -> list[Slot]:

@@ -22,7 +22,8 @@ class GangHere:
 class VictimArea:
     """``name`` is a zone, a node, or empty for all nodes.
 
-    ``singles`` are by node and class, ``levels`` are those of all candidates, in rising order.
+    ``singles`` are by node and class, ``levels`` are those of all candidates, in rising order, and
+    ``size`` is their number.
     """
 
     def __init__(
@@ -35,7 +36,16 @@ class VictimArea:
         self.name, self.room, self.singles, self.gangs = name, room, singles, gangs
         levels = {level for classes in singles.values() for level, _ in classes}
         self.levels = sorted(levels.union(each.gang.level for each in gangs))
+        self.size = sum(len(here) for classes in singles.values() for here in classes.values())
+        self.size += sum(len(each.here) for each in gangs)
         self._batches: dict[tuple[str, Class], Batch] = {}
+
+    def free(self) -> Generator[None, None, None]:
+        """Free the memory in steps: at once it would take longer than a step."""
+        while self._batches:
+            self._batches.popitem()
+            if len(self._batches) % BATCHES_A_STEP == 0:
+                yield
 
     def batch(self, node: str, of: Class) -> Batch:
         """Return all singles of a class on a node."""
@@ -47,35 +57,27 @@ class VictimArea:
     def lowest_level(self) -> Generator[None, None, int | None]:
         """Return the lowest level so that the members fit once all up to it are gone, if any.
 
-        Gangs of which only some members may go count as gone: the answer may be too low.
+        All members of a gang of which only some may go count as gone: the answer may be too low.
         """
-        levels = self.levels
-        low, high = 0, len(levels)
-        while low < high:
-            # The highest first: most areas in which the members never fit are done then.
-            middle = high - 1 if high == len(levels) else (low + high - 1) // 2
-            yield from self.let_go(levels[middle])
-            if (yield from self.room.fits()):
-                high = middle
-            elif high == len(levels):
-                return None
-            else:
-                low = middle + 1
-        return levels[high] if high < len(levels) else None
-
-    def let_go(self, level: int) -> Generator[None, None, None]:
-        """Let all candidates up to a level go, and nobody else."""
         yield from self.room.reset()
+        for level in self.levels:
+            yield from self._let_go(level)
+            if (yield from self.room.fits()):
+                return level
+        return None
+
+    def _let_go(self, level: int) -> Generator[None, None, None]:
+        """Let the candidates of a level go too."""
         number = 0
         for node, classes in self.singles.items():
             for of in classes:
-                if of[0] <= level:
+                if of[0] == level:
                     number += 1
                     if number % BATCHES_A_STEP == 0:
                         yield
                     self.room.change(self.batch(node, of), 1)
         for each in self.gangs:
-            if each.gang.level <= level:
+            if each.gang.level == level:
                 yield
                 gone = [c for c in each.here if each.gang.may_go or c.uid in each.gang.loose]
                 self.room.change(batch_of(gone), 1)

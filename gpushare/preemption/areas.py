@@ -10,17 +10,19 @@ from typing import Final
 
 from gpushare.ledger.gone import Gone
 from gpushare.planning.areas import Area
-from gpushare.planning.ask import Ask
+from gpushare.planning.ask import Ask, NoPlan, Plan
+from gpushare.planning.checking import by_node
 from gpushare.planning.planner import Attempt, Planner
 from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import Reader, Shape, grouped
 from gpushare.preemption.area import GangHere, VictimArea
 from gpushare.preemption.candidates import Candidates
+from gpushare.preemption.choice import Choice
 from gpushare.preemption.model import PreemptionWorld
 from gpushare.preemption.node_room import NodeRoom
 from gpushare.preemption.rooms import OneShape, Room, SeveralShapes
 
-MOST_FITS: Final = 1_000_000  # steps of about 1 us in all, to place members of several shapes
+MOST_FITS: Final = 4_000_000  # steps of about 1 us in all, to place members of several shapes
 NODES_A_STEP: Final = 16
 
 
@@ -38,6 +40,7 @@ class VictimAreas:
         self.shape: Shape | None = None
         self.limit = Budget(MOST_FITS)
         self._world, self._ask = world, ask
+        self._attempt: Attempt | None = None
         self._candidates, self._ending = candidates, ending
         self._gangs: dict[str, dict[int, GangHere]] = {}  # by node and number of the gang
 
@@ -46,17 +49,42 @@ class VictimAreas:
         groups, _ = yield from grouped(Reader(self._world), self._ask.members, self._ask.avoid)
         attempt = Attempt(self._world, self._ask, groups, self._ending)
         yield from attempt.measure(planner.indexes)
+        self._attempt = attempt
         yield from self._sort_gangs()
         if len(self._ask.members) == 1 and not self._ask.zone_key:
             self.shape = groups[0].shape
         for area in attempt.areas:
             yield from self._add(area, attempt)
 
-    def ask_in(self, area: VictimArea) -> Ask:
-        """Return the ask for slots in an area only."""
+    def plan(
+        self, planner: Planner, choice: Choice, gone: Gone
+    ) -> Generator[None, None, Plan | NoPlan | None]:
+        """Return the slots of a choice, or something else if they do not fit any more."""
+        ask = self._ask
+        if choice.slots is not None and self._attempt is not None:
+            plan = yield from self._attempt.pinned(choice.area, choice.slots)
+            pods = {pod.uid: pod for pod in ask.members}
+            for slots in by_node(plan.slots).values():
+                yield
+                if planner.unusable(slots, pods, ask.owner, ask.cooling, gone):
+                    return None
+            return plan
         if self.shape is not None:
-            return replace(self._ask, only=frozenset({area.name}))
-        return replace(self._ask, zone=area.name) if self._ask.zone_key else self._ask
+            ask = replace(ask, only=frozenset({choice.area}))
+        elif ask.zone_key:
+            ask = replace(ask, zone=choice.area)
+        return (yield from planner.plan(ask, gone))
+
+    def free(self) -> Generator[None, None, None]:
+        """Free the memory in steps: at once it would take longer than a step."""
+        for number, area in enumerate(self.all):
+            if number % NODES_A_STEP == 0:
+                yield
+            yield from area.free()
+        for number, classes in enumerate(self._candidates.singles.values()):
+            if number % NODES_A_STEP == 0:
+                yield
+            classes.clear()
 
     def _sort_gangs(self) -> Generator[None, None, None]:
         for number, gang in enumerate(self._candidates.gangs):

@@ -117,6 +117,7 @@ class _Reader:
         self.found = Candidates()
         self.groups: dict[GroupKey, Group] = {}
         self._world, self._rules = world, rules
+        self._is_ruled = bool(rules.spared or rules.preemptible_only or rules.budgets.of)
         self._priority = min(pod.priority for pod in members)
         if any(pod.spec.preemption_policy == "Never" for pod in members):
             self._priority = _LOWEST
@@ -126,7 +127,8 @@ class _Reader:
     def read_node(self, name: str) -> None:
         """Take the pods with GPU memory on a node, and note their gangs."""
         world, priority, hinted = self._world, self._priority, self._rules.hinted
-        group_of, may_go, requests_used = world.group_of, self._may_go, world.requests_used
+        group_of, requests_used = world.group_of, world.requests_used
+        may_go, budget_of = self._may_go, self._rules.budgets.of
         shares = {share.pod_uid: share for share in world.ledger.shares(name)}
         here: dict[Class, list[Candidate]] = {}
         for pod in world.pods_of(name):
@@ -138,13 +140,16 @@ class _Reader:
                 self._note_ending(pod)
             elif (level := pod.spec.priority or 0) < priority:
                 share = shares.get(uid)
-                if share is not None and share.cards and may_go(pod):
-                    is_hinted = bool(hinted) and uid[:UID_START] in hinted
-                    budget = self._budget_of(uid)
-                    found = Candidate(
-                        pod, name, level, share, requests_used(uid), is_hinted, budget
-                    )
-                    here.setdefault((level, is_hinted), []).append(found)
+                if share is None or not share.cards or (self._is_ruled and not may_go(pod)):
+                    continue
+                is_hinted = uid[:UID_START] in hinted if hinted else False
+                budget = self._budget_of(uid) if budget_of else ""
+                found = Candidate(pod, name, level, share, requests_used(uid), is_hinted, budget)
+                of = level, is_hinted
+                if of in here:
+                    here[of].append(found)
+                else:
+                    here[of] = [found]
         if here:
             self.found.singles[name] = here
 

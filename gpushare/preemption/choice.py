@@ -4,15 +4,18 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gpushare.planning.draft import Fit
 from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import Shape
 from gpushare.preemption.area import VictimArea
 from gpushare.preemption.candidates import Candidate, exceeded
 from gpushare.preemption.model import Rules
-from gpushare.preemption.put_back import Order, put_back
+from gpushare.preemption.put_back import CANDIDATES_A_STEP, Order, Outcome, put_back
 
 MOST_STEPS: Final = 500_000  # candidates that are let go and put back again, of about 2 us
 STEPS_A_TRY: Final = 20
+
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Harm(NamedTuple):
@@ -27,11 +30,15 @@ class Harm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Each of the ``victims`` is needed, and together they are permitted."""
+    """Each of the ``victims`` is needed, and together they are permitted.
 
-    area: VictimArea
+    ``slots`` are those of the members without the victims, if they were planned already.
+    """
+
+    area: str
     victims: Sequence[Candidate]
     harm: Harm
+    slots: Fit | None
 
 
 class Chooser:
@@ -62,68 +69,69 @@ class Chooser:
                 continue
             broken = exceeded(outcome.victims, self._rules)
             if not broken and not outcome.excess:
-                found = choice_of(area, outcome.victims)
+                found = _choice(area, outcome)
                 best = found if best is None or found.harm < best.harm else best
                 continue
-            scarce = _uids(area, broken[0]) if broken else _NOBODY
+            scarce = (yield from _selected(area, set(broken))) if broken else _NOBODY
             if scarce <= order.first:
                 # One of them has to be kept: any set of victims that is permitted lacks one.
                 some = outcome.excess
                 if broken:
                     some = [each for each in outcome.victims if each.budget == broken[0]]
-                orders += [Order(order.kept | {each.uid}, order.first) for each in some]
+                orders += [Order(order.kept | {each.uid}, order.first) for each in some[::-1]]
             else:
                 orders.append(Order(order.kept, order.first | scarce))
         return best
 
-    def better(self, choice: Choice, level: int, shape: Shape) -> Generator[None, None, Choice]:
+    def better(
+        self, area: VictimArea, choice: Choice, shape: Shape
+    ) -> Generator[None, None, Choice]:
         """Return victims of a single node for one pod that do less harm, if some are found.
 
         For each card, those are put back first that are not on it.
         """
-        for order in self._orders(choice.area, shape):
-            if not self._has_steps(choice.area):
+        for order in _orders(area, shape):
+            if not self._has_steps(area):
                 break
-            outcome = yield from put_back(choice.area, level, order)
+            outcome = yield from put_back(area, choice.harm.level, order)
             if outcome is None or outcome.excess or exceeded(outcome.victims, self._rules):
                 continue
-            found = choice_of(choice.area, outcome.victims)
+            found = _choice(area, outcome)
             choice = found if found.harm < choice.harm else choice
         return choice
 
     def _has_steps(self, area: VictimArea) -> bool:
-        return self.budget.spend(STEPS_A_TRY + sum(1 for _ in _candidates(area)))
-
-    def _orders(self, area: VictimArea, shape: Shape) -> Iterator[Order]:
-        (room,) = area.room.nodes.values()
-        need = shape.need
-        everybody = list(_candidates(area))
-        missing: dict[str, int] = {}
-        for uuid in room.wanted(shape):
-            missing[uuid] = _needed(uuid, room.units_before(uuid), everybody, need.units)
-        cheapest = sorted(missing, key=lambda uuid: missing[uuid])
-        sets = [cheapest[: need.card_count]] if need.card_count > 1 else [[c] for c in cheapest]
-        for cards in sets:
-            first = frozenset(
-                each.uid
-                for each in everybody
-                if each.share is not None
-                and each.share.cards
-                and not {*cards} & {*each.share.cards}
-            )
-            yield Order(first=first)
-            yield Order(first=first, larger=True)
-        yield Order(larger=True)
+        return self.budget.spend(STEPS_A_TRY + area.size)
 
 
-def choice_of(area: VictimArea, victims: Sequence[Candidate]) -> Choice:
+def _choice(area: VictimArea, outcome: Outcome) -> Choice:
+    victims = outcome.victims
     level = max(each.level for each in victims)
     units = sum(each.units for each in victims)
     not_hinted = sum(not each.is_hinted for each in victims)
-    return Choice(area, victims, Harm(level, len(victims), units, not_hinted, area.name))
+    harm = Harm(level, len(victims), units, not_hinted, area.name)
+    return Choice(area.name, victims, harm, outcome.slots)
 
 
-_NOBODY: Final[frozenset[str]] = frozenset()
+def _orders(area: VictimArea, shape: Shape) -> Iterator[Order]:
+    """Return orders in which those on some cards are put back last: of one card, or as needed."""
+    (room,) = area.room.nodes.values()
+    need = shape.need
+    everybody = list(_candidates(area))
+    missing: dict[str, int] = {}
+    for uuid in room.wanted(shape):
+        missing[uuid] = _needed(uuid, room.units_before(uuid), everybody, need.units)
+    cheapest = sorted(missing, key=lambda uuid: missing[uuid])
+    sets = [cheapest[: need.card_count]] if need.card_count > 1 else [[c] for c in cheapest]
+    for cards in sets:
+        first = frozenset(
+            each.uid
+            for each in everybody
+            if each.share is not None and each.share.cards and not {*cards} & {*each.share.cards}
+        )
+        yield Order(first=first)
+        yield Order(first=first, larger=True)
+    yield Order(larger=True)
 
 
 def _candidates(area: VictimArea) -> Iterator[Candidate]:
@@ -134,8 +142,15 @@ def _candidates(area: VictimArea) -> Iterator[Candidate]:
         yield from each.here
 
 
-def _uids(area: VictimArea, budget: str) -> frozenset[str]:
-    return frozenset(each.uid for each in _candidates(area) if each.budget == budget)
+def _selected(area: VictimArea, budgets: set[str]) -> Generator[None, None, frozenset[str]]:
+    """Return the uids of the candidates that one of the budgets selects."""
+    found = set()
+    for number, each in enumerate(_candidates(area)):
+        if number % CANDIDATES_A_STEP == 0:
+            yield
+        if each.budget in budgets:
+            found.add(each.uid)
+    return frozenset(found)
 
 
 def _needed(uuid: str, free: int, candidates: Sequence[Candidate], wanted: int) -> int:

@@ -1,6 +1,8 @@
 """What one node has left while some of its pods count as gone, as numbers (pure)."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +13,8 @@ from gpushare.planning.capacity import by_resources, sets_of_cards
 from gpushare.planning.shapes import Shape
 from gpushare.preemption.candidates import Candidate
 
+_requests = attrgetter("requests")
+
 
 class Load(msgspec.Struct, gc=False, frozen=True, eq=False):
     """What pods use of a node: units by card (UUID), ``unplaced`` units of every card, amounts."""
@@ -19,6 +23,11 @@ class Load(msgspec.Struct, gc=False, frozen=True, eq=False):
     cards: tuple[tuple[str, int], ...]
     unplaced: int
     amounts: tuple[tuple[str, int], ...]
+
+    @property
+    def units(self) -> int:
+        """Return the units of all cards that are known."""
+        return sum([much for _, much in self.cards])
 
 
 class Batch(msgspec.Struct, gc=False, frozen=True, eq=False):
@@ -126,11 +135,9 @@ def _load_of_one(one: Candidate) -> Load:
     return Load(one.node, cards, 0 if cards else units, one.requests)
 
 
-def _load(name: str, here: Iterable[Candidate]) -> Load:
+def _load(name: str, here: Sequence[Candidate]) -> Load:
     units: dict[str, int] = {}
     unplaced = 0
-    alike: dict[int, int] = {}  # pods by the identity of what they request: few are different
-    requests = {}
     for each in here:
         share = each.share
         if share is not None:
@@ -139,11 +146,11 @@ def _load(name: str, here: Iterable[Candidate]) -> Load:
                 units[uuid] = units.get(uuid, 0) + much
             if not share.cards:
                 unplaced += much
-        key = id(each.requests)
-        requests[key] = each.requests
-        alike[key] = alike.get(key, 0) + 1
     amounts: dict[str, int] = {}
-    for key, number in alike.items():
-        for resource, amount in requests[key]:
+    # By identity: pods with equal requests have one object for them, and few are different.
+    requests = list(map(_requests, here))
+    by_id = {id(each): each for each in requests}
+    for key, number in Counter(map(id, requests)).items():
+        for resource, amount in by_id[key]:
             amounts[resource] = amounts.get(resource, 0) + number * amount
     return Load(name, tuple(units.items()), unplaced, tuple(amounts.items()))

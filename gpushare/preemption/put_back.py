@@ -6,11 +6,13 @@ from itertools import combinations
 from math import comb
 from typing import Final
 
+from gpushare.planning.draft import Fit
 from gpushare.preemption.area import BATCHES_A_STEP, GangHere, VictimArea
 from gpushare.preemption.candidates import Candidate, Class
 from gpushare.preemption.node_room import Batch, batch_of
 from gpushare.process.sorting import sorted_in_steps
 
+CANDIDATES_A_STEP: Final = 128
 MOST_CHOICES: Final = 64  # of members of a gang that are tried, if not any of them may be victims
 
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -30,10 +32,14 @@ class Order:
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """Each of the ``victims`` is needed. ``excess`` are too many of a gang that may not go."""
+    """Each of the ``victims`` is needed. ``excess`` are too many of a gang that may not go.
+
+    ``slots`` are those of the members without the victims, if they were planned already.
+    """
 
     victims: list[Candidate] = field(default_factory=list)
     excess: list[Candidate] = field(default_factory=list)
+    slots: Fit | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +86,7 @@ class _PutBack:
             for unit in sorted(part.gangs, key=lambda each: _gang_order(each.whole)):
                 yield from self._put_back_gang(unit)
             yield from self._put_back_singles(part.batches)
+        self._outcome.slots = self._room.found
         return self._outcome
 
     def _let_go(self) -> Generator[None, None, dict[tuple[bool, int, bool], _Part]]:
@@ -164,7 +171,7 @@ class _PutBack:
             for number, batch in enumerate(batches):
                 if number % BATCHES_A_STEP == 0:
                     yield
-                keys.append((*self._dearness(batch), number))
+                keys.append((*self._dearness(batch), batch.loads[0].node, number))
             in_order = yield from sorted_in_steps(keys)
             batches = yield from self._keep([batches[key[-1]] for key in in_order])
         left = [each for batch in batches for each in batch.candidates]
@@ -175,21 +182,26 @@ class _PutBack:
     ) -> Generator[None, None, list[Candidate]]:
         """Put back one by one who is not needed; return the others."""
         sign = -1 if self._order.larger else 1
-        keys = [
-            (each.is_hinted, sign * each.units, each.age, number)
-            for number, each in enumerate(candidates)
-        ]
+        keys = []
+        for number, each in enumerate(candidates):
+            if number % CANDIDATES_A_STEP == 0:
+                yield
+            keys.append((each.is_hinted, sign * each.units, each.age, number))
         in_order = yield from sorted_in_steps(keys)
-        batches = [batch_of((candidates[key[-1]],)) for key in in_order]
+        batches = []
+        for number, key in enumerate(in_order):
+            if number % CANDIDATES_A_STEP == 0:
+                yield
+            batches.append(batch_of((candidates[key[-1]],)))
         left = yield from self._keep(batches)
         return [batch.candidates[0] for batch in left]
 
-    def _dearness(self, batch: Batch) -> tuple[float, int, tuple[str, str, str]]:
+    def _dearness(self, batch: Batch) -> tuple[float, int, str]:
         """Sort the nodes first where many pods make room for few members."""
         gain = self._room.gain(batch)
         pods = batch.candidates
-        units = sum([each.units for each in pods])
-        return (-len(pods) / gain if gain else float("-inf")), units, min([c.age for c in pods])
+        since = min([each.pod.metadata.creation_timestamp or "" for each in pods])
+        return (-len(pods) / gain if gain else float("-inf")), batch.loads[0].units, since
 
     def _keep(self, batches: Sequence[Batch]) -> Generator[None, None, list[Batch]]:
         """Put back in this order all that are not needed; return the others."""

@@ -4,7 +4,8 @@ For members of one shape this is a sum over the nodes. If they differ, sums are 
 condition, and a plan decides.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
+from heapq import nlargest
 from typing import Final, Protocol
 
 from gpushare.ledger.accounts import NodeAccount
@@ -13,22 +14,27 @@ from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
 from gpushare.planning.areas import Area, Candidates
 from gpushare.planning.capacity import rank_of
-from gpushare.planning.draft import Besides
+from gpushare.planning.draft import Besides, Fit
 from gpushare.planning.fit import fit
 from gpushare.planning.search.budget import Budget
-from gpushare.planning.shapes import Shape
+from gpushare.planning.shapes import EqualMembers, Shape
 from gpushare.preemption.node_room import Batch, NodeRoom
 from gpushare.process.sorting import sorted_in_steps
 
-STEPS_A_MEMBER: Final = 30  # about 1 us each
+STEPS_A_MEMBER, STEPS_A_NODE = 30, 10  # of about 1 us, to place members among some nodes
 NODES_A_STEP: Final = 16
+MEASURED_A_STEP: Final = 4
 
 
 class Room(Protocol):
-    """``nodes`` are those that are eligible. ``is_quick``: ``fits`` takes no time."""
+    """``nodes`` are those that are eligible. ``is_quick``: ``fits`` takes no time.
+
+    ``found`` are the slots of the last yes, if any are needed for it.
+    """
 
     nodes: Mapping[str, NodeRoom]
     is_quick: bool
+    found: Fit | None
 
     def reset(self) -> Generator[None, None, None]:
         """Put everybody back."""
@@ -50,45 +56,55 @@ class OneShape:
 
     def __init__(self, nodes: Mapping[str, NodeRoom], shape: Shape, wanted: int) -> None:
         self.nodes, self._shape, self._wanted = nodes, shape, wanted
-        self._takes: dict[str, int] = {}
-        self._first = {name: room.takes(shape) for name, room in nodes.items()}
+        self.found: Fit | None = None
+        self._takes = dict.fromkeys(nodes, 0)
         self._room = 0
+        self._changed: set[str] = set()  # of which ``takes`` and ``room`` are not known
 
     def reset(self) -> Generator[None, None, None]:
-        for number, room in enumerate(self.nodes.values()):
+        for number, node in enumerate(self.nodes.values()):
             if number % NODES_A_STEP == 0:
                 yield
-            room.reset()
-        self._takes = dict(self._first)
-        self._room = sum(self._takes.values())
+            node.reset()
+        self._changed.update(self.nodes)
 
     def change(self, batch: Batch, sign: int) -> None:
-        nodes, takes, shape = self.nodes, self._takes, self._shape
         for load in batch.loads:
             name = load.node
-            node = nodes.get(name)
+            node = self.nodes.get(name)
             if node is not None:
                 node.change(load, sign)
-                now = node.takes(shape)
-                self._room += now - takes[name]
-                takes[name] = now
+                self._changed.add(name)
 
     def fits(self) -> Generator[None, None, bool]:
-        yield from ()
+        number = 0
+        while self._changed:
+            number += 1
+            if number % NODES_A_STEP == 0:
+                yield
+            self._measure(self._changed.pop())
         return self._room >= self._wanted
 
     def gain(self, batch: Batch) -> int:
+        (load,) = batch.loads
+        self._measure(load.node)
         before = self._room
-        self.change(batch, -1)
+        self.nodes[load.node].change(load, -1)
+        self._measure(load.node)
         found = before - self._room
         self.change(batch, 1)
         return found
 
+    def _measure(self, name: str) -> None:
+        now = self.nodes[name].takes(self._shape)
+        self._room += now - self._takes[name]
+        self._takes[name] = now
+
 
 class SeveralShapes:
-    """Members of several shapes. ``gave_up``: an answer may have been no although they fit.
+    """Members of several shapes. ``limit`` is for all questions in all areas together.
 
-    ``limit`` is for all searches of one kind together.
+    ``limit.gave_up``: an answer may have been no although the members fit.
     """
 
     is_quick = False
@@ -97,73 +113,137 @@ class SeveralShapes:
         self, world: World, nodes: Mapping[str, NodeRoom], area: Area, limit: Budget
     ) -> None:
         self.nodes = nodes
-        self._limit = limit
-        self._policies = world.policies
-        self._wanted = [here.wanted for here in area.candidates]
-        self._area = Area(
-            area.zone,
-            [Candidates(here.group, dict.fromkeys(here.takes, 0)) for here in area.candidates],
-        )
-        for here in self._area.candidates:
-            for name in here.takes.keys() - nodes.keys():
-                del here.takes[name]
-        self._ranks: list[dict[str, Rank]] = [{} for _ in area.candidates]
+        self.found: Fit | None = None
+        self._limit, self._policies = limit, world.policies
+        self._groups = [here.group for here in area.candidates]
+        self._wanted = [len(group.pods) for group in self._groups]
+        self._takes = [dict.fromkeys(here.takes.keys() & nodes, 0) for here in area.candidates]
+        self._needed = _needed(self._groups, self._takes)
+        self._room = [0 for _ in self._groups]
+        self._ranks: list[dict[str, Rank]] = [{} for _ in self._groups]
         self._left = _Left(world, nodes)
-        self._changed = set(nodes)
+        self._changed: dict[str, None] = dict.fromkeys(nodes)
 
     def reset(self) -> Generator[None, None, None]:
-        for number, room in enumerate(self.nodes.values()):
+        for number, (name, node) in enumerate(self.nodes.items()):
             if number % NODES_A_STEP == 0:
                 yield
-            room.reset()
-        self._changed.update(self.nodes)
-        self._left.accounts.clear()
+            node.reset()
+            self._note(name)
 
     def change(self, batch: Batch, sign: int) -> None:
         for load in batch.loads:
             node = self.nodes.get(load.node)
             if node is not None:
                 node.change(load, sign)
-                self._changed.add(load.node)
-                self._left.accounts.pop(load.node, None)
+                self._note(load.node)
 
     def fits(self) -> Generator[None, None, bool]:
         yield from self._measure()
-        area, wanted, limit = self._area, self._wanted, self._limit
-        if any(here.room < much for here, much in zip(area.candidates, wanted, strict=True)):
+        if any(room < much for room, much in zip(self._room, self._needed, strict=True)):
             return False
-        if not limit.spend(STEPS_A_MEMBER * sum(wanted)):
-            return False
-        for here, ranks in zip(area.candidates, self._ranks, strict=True):
-            here.ranks = yield from sorted_in_steps(list(ranks.values()))
-        budget = Budget()
-        found = yield from fit(self._left, area, wanted, [()] * len(wanted), budget)
-        limit.spend(budget.used)
-        limit.gave_up |= budget.gave_up
+        every = {name: None for takes in self._takes for name, most in takes.items() if most}
+        few = yield from self._roomiest()
+        found = (yield from self._fit(few)) if len(few) < len(every) else None
+        if found is None:
+            found = yield from self._fit(every)
+        self.found = found or self.found
         return found is not None
 
     def gain(self, batch: Batch) -> int:
-        return sum(each.units for each in batch.candidates)
+        return sum(load.units for load in batch.loads)
+
+    def _note(self, name: str) -> None:
+        """Note that a node changed."""
+        self._changed[name] = None
+        self._left.accounts.pop(name, None)
+        for ranks in self._ranks:
+            ranks.pop(name, None)
 
     def _measure(self) -> Generator[None, None, None]:
         """Count again how many members the changed nodes take."""
-        changed, self._changed = self._changed, set()
-        for name in changed:
+        changed, self._changed = self._changed, {}
+        for number, name in enumerate(changed):
+            if number % MEASURED_A_STEP == 0:
+                yield
+            node = self.nodes[name]
+            for place, (group, takes) in enumerate(zip(self._groups, self._takes, strict=True)):
+                if name in takes:
+                    now = node.takes(group.shape)
+                    self._room[place] += now - takes[name]
+                    takes[name] = now
+
+    def _roomiest(self) -> Generator[None, None, dict[str, None]]:
+        """Return for each group as many nodes as it has members: those that take most of these."""
+        found: dict[str, None] = {}
+        for takes, wanted in zip(self._takes, self._wanted, strict=True):
             yield
-            room = self.nodes[name]
-            for here, ranks in zip(self._area.candidates, self._ranks, strict=True):
-                if name not in here.takes:
-                    continue
-                shape = here.group.shape
-                takes = room.takes(shape)
-                here.room += takes - here.takes[name]
-                here.takes[name] = takes
-                ranks.pop(name, None)
-                account = self._left.account(name) if takes else None
-                cards = FreeCards(account) if account is not None else None
-                rank = rank_of(self._policies, shape, cards, takes, name) if takes else None
-                if rank is not None:
-                    ranks[name] = rank
+            most = nlargest(wanted, ((much, name) for name, much in takes.items() if much))
+            found |= dict.fromkeys(name for _, name in most)
+        return found
+
+    def _fit(self, names: Collection[str]) -> Generator[None, None, Fit | None]:
+        """Return slots on some of the nodes."""
+        wanted, limit = self._wanted, self._limit
+        if not limit.spend(STEPS_A_MEMBER * sum(wanted) + STEPS_A_NODE * len(names)):
+            return None
+        candidates = []
+        for group, takes, ranks in zip(self._groups, self._takes, self._ranks, strict=True):
+            here = Candidates(group, {name: takes[name] for name in names if name in takes})
+            here.room = sum(here.takes.values())
+            yield from self._rank(here, ranks)
+            here.ranks = yield from sorted_in_steps(
+                [ranks[name] for name in here.takes if name in ranks]
+            )
+            candidates.append(here)
+        budget = Budget()
+        hints = [()] * len(wanted)
+        found = yield from fit(self._left, Area("", candidates), wanted, hints, budget)
+        limit.spend(budget.used)
+        limit.gave_up |= budget.gave_up
+        return found
+
+    def _rank(self, here: Candidates, ranks: dict[str, Rank]) -> Generator[None, None, None]:
+        """Rank the nodes that have room and no rank."""
+        shape = here.group.shape
+        missing = [name for name, most in here.takes.items() if most and name not in ranks]
+        for number, name in enumerate(missing):
+            if number % MEASURED_A_STEP == 0:
+                yield
+            account = self._left.account(name)
+            cards = FreeCards(account) if account is not None else None
+            rank = rank_of(self._policies, shape, cards, here.takes[name], name)
+            if rank is not None:
+                ranks[name] = rank
+
+
+def _needed(groups: Sequence[EqualMembers], takes: Sequence[Mapping[str, int]]) -> list[int]:
+    """Return for each group how many of its members there must be room for, beside no others.
+
+    They are as many as the members of all groups that take no less and may go to the same nodes.
+    """
+    nodes = [frozenset(each) for each in takes]
+    return [
+        sum(
+            len(other.pods)
+            for other, theirs in zip(groups, nodes, strict=True)
+            if other is group or (theirs == mine and _takes_less(group.shape, other.shape))
+        )
+        for group, mine in zip(groups, nodes, strict=True)
+    ]
+
+
+def _takes_less(one: Shape, other: Shape) -> bool:
+    """Return whether one member takes nothing that the other does not take, on the same cards."""
+    less, more = one.need, other.need
+    amounts = dict(more.requests)
+    return (
+        less.cards == more.cards
+        and less.is_apart == more.is_apart
+        and less.units <= more.units
+        and less.card_count <= more.card_count
+        and all(much <= amounts.get(name, 0) for name, much in less.requests)
+    )
 
 
 class _Left(Besides):

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
 from gpushare.errors import RequestError
@@ -11,9 +12,10 @@ from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.planning.reasons import NO_ROOM_FOR_GANG, NO_ZONE_FOR_GANG
 from gpushare.planning.shapes import Reader
+from gpushare.preemption.area import VictimArea
 from gpushare.preemption.areas import VictimAreas
 from gpushare.preemption.candidates import candidates_of
-from gpushare.preemption.choice import Choice, Chooser
+from gpushare.preemption.choice import Choice, Chooser, Harm
 from gpushare.preemption.model import Preemption, PreemptionWorld, Rules
 
 ATTEMPTS: Final = 3  # when the cluster changes while victims are searched
@@ -71,14 +73,15 @@ class VictimSearch:
         yield from areas.measure(planner)
         chooser = Chooser(rules)
         choice = yield from _choice(areas, chooser)
+        yield from areas.free()
         if choice is None:
             gave_up = found.gave_up or areas.limit.gave_up or chooser.budget.gave_up
             return replace(found, gave_up=gave_up)
         gone = {name: set(uids) for name, uids in candidates.ending.items()}
         for each in choice.victims:
             gone.setdefault(each.node, set()).add(each.uid)
-        plan = yield from planner.plan(areas.ask_in(choice.area), self._gone(gone))
-        if isinstance(plan, NoPlan):
+        plan = yield from areas.plan(planner, choice, self._gone(gone))
+        if not isinstance(plan, Plan):
             return None
         return Preemption(plan, tuple([each.pod for each in choice.victims]))
 
@@ -110,16 +113,18 @@ def _choice(areas: VictimAreas, chooser: Chooser) -> Generator[None, None, Choic
         if level is not None:
             lowest.append((level, area))
     for level in sorted({level for low, area in lowest for level in area.levels if level >= low}):
-        found: list[Choice] = []
+        found: list[tuple[Harm, Choice, VictimArea]] = []
         for low, area in lowest:
             if low <= level and level in area.levels:
                 choice = yield from chooser.best(area, level)
-                found += [choice] if choice is not None else []
-        if not found:
-            continue
-        found.sort(key=lambda each: each.harm)
-        if areas.shape is not None:
-            for number, choice in enumerate(found[:MOST_IMPROVED]):
-                found[number] = yield from chooser.better(choice, level, areas.shape)
-        return min(found, key=lambda each: each.harm)
+                if choice is not None:
+                    found.append((choice.harm, choice, area))
+        if found:
+            yield
+            found.sort(key=itemgetter(0))
+            choices = [choice for _, choice, _ in found[:MOST_IMPROVED]]
+            if areas.shape is not None:
+                for _, choice, area in found[:MOST_IMPROVED]:
+                    choices.append((yield from chooser.better(area, choice, areas.shape)))
+            return min(choices, key=lambda each: each.harm)
     return None

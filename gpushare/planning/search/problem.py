@@ -56,6 +56,13 @@ class Problem:
             name: sum(map(mul, (kind.amounts[n] for kind in self.kinds), self.counts))
             for n, name in enumerate(self._resources)
         }
+        policies = [
+            (number, request.policy)
+            for number, here in enumerate(self.here)
+            if (request := here.group.shape.request) is not None
+        ]
+        self._choosy = [each for each in policies if each[1].names_cards]
+        self._any_card = sum(1 << n for n, policy in policies if not policy.names_cards)
         self.nodes: list[ProblemNode] = []
 
     def read(self, draft: Draft) -> Generator[None, None, None]:
@@ -69,9 +76,11 @@ class Problem:
             if node.free is None:
                 continue
             mask = sum(1 << kind for kind, here in enumerate(self.here) if name in here.takes)
-            # More than all members together need is as good as what they need.
+            # More than all members together need is as good as what they need. Where claims or pods
+            # take more than there is, nothing is left.
             free = [
-                min(node.free.get(resource, 0), total) for resource, total in self._totals.items()
+                max(0, min(node.free.get(resource, 0), total))
+                for resource, total in self._totals.items()
             ]
             free.append(not node.is_taken)  # by a member that is apart
             cards: dict[int, LeftCard] = {}
@@ -123,9 +132,8 @@ class Problem:
 
     def _who_may(self, mask: int, place: FreeCard) -> int:
         """Return the kinds that may use a card, as bits."""
-        found = 0
-        for number, here in enumerate(self.here):
-            request = here.group.shape.request
-            if mask >> number & 1 and request is not None and is_wanted(place.card, request.policy):
+        found = mask & self._any_card
+        for number, policy in self._choosy:
+            if mask >> number & 1 and is_wanted(place.card, policy):
                 found |= 1 << number
         return found
