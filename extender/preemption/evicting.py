@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 A_SECOND: Final = 10  # evictions, for all plans together
 ATTEMPTS: Final = 3  # of an eviction that fails for an unknown reason
 RETRY_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 10.0  # until the watch shows an eviction
 TRIED_AT_ONCE: Final = 16
 MOST_NAMED: Final = 5  # victims in an Event
 EVENT_OF_VICTIM: Final = "GpusharePreempted"
@@ -49,6 +50,7 @@ class VictimEvictions:
         self._preemptions, self._preemptors, self._budgets = preemptions, preemptors, budgets
         self._writer, self._releaser, self._notice = writer, releaser, notice
         self._next_at = float("-inf")
+        self._sent: dict[str, float] = {}  # when pods were evicted, by uid
         self._trials = asyncio.Semaphore(TRIED_AT_ONCE)
 
     async def carry_out(self, record: PreemptionRecord) -> None:
@@ -96,8 +98,8 @@ class VictimEvictions:
 
     async def _evict_all(self, record: PreemptionRecord) -> None:
         for pod in await self._budgeted_first(record.victims):
-            if not self._state.use.node_of(pod.uid) or self._state.will_end(pod.uid):
-                record.evicted.add(pod.uid)  # somebody else did
+            if self._is_evicted(pod):
+                record.evicted.add(pod.uid)
                 continue
             await self._wait_for_turn()
             if record.is_stopped or not self._is_wanted(record):
@@ -107,6 +109,13 @@ class VictimEvictions:
                 self._preemptions.spare(pod.uid, self._clock.monotonic())
                 record.is_stopped = True
                 return
+
+    def _is_evicted(self, pod: Pod) -> bool:
+        """Return whether a pod is gone or ending, or the watch will soon show that it is."""
+        now = self._clock.monotonic()
+        self._sent = {uid: at for uid, at in self._sent.items() if now - at < WATCH_SECONDS}
+        state = self._state
+        return pod.uid in self._sent or state.ending.is_gone(pod.uid) or state.will_end(pod.uid)
 
     async def _budgeted_first(self, victims: Iterable[Pod]) -> list[Pod]:
         """Return the victims, first those that are most likely to be refused."""
@@ -148,6 +157,7 @@ class VictimEvictions:
                     return False  # a PodDisruptionBudget
                 continue
             record.evicted.add(pod.uid)
+            self._sent[pod.uid] = self._clock.monotonic()
             PREEMPTION_VICTIMS.inc()
             log.warning("pod evicted for a more important one", extra=about)
             self._tell_victim(record, pod)
@@ -164,7 +174,6 @@ class VictimEvictions:
         self._notice(next(iter(record.pods.values())), EVENT_OF_PREEMPTOR, text)
 
     def _tell_victim(self, record: PreemptionRecord, pod: Pod) -> None:
-        text = f"evicted for {record.name} of priority {record.priority}, which needs its GPU memory"
-        if pod.node:
-            text += f" on node {pod.node}"
+        whom = f"{record.name} of priority {record.priority}"
+        text = f"evicted for {whom}, which needs its GPU memory on node {pod.node}"
         self._notice(pod, EVENT_OF_VICTIM, text)

@@ -29,6 +29,7 @@ EVERY_SECONDS: Final = 0.1
 MOST_REST_SECONDS: Final = 2.0
 REST: Final = 4  # times as long as a round took
 AGAIN_SECONDS: Final = 1.0  # between two searches for a preemptor without victims
+UNCHANGED_SECONDS: Final = 30.0
 SEARCHES_AT_ONCE: Final = 20  # in one round
 OPEN_SECONDS: Final = 5.0  # in which a plan that was stopped is replaced
 TAKEOVER_SECONDS: Final = 3.0
@@ -145,10 +146,14 @@ class Evictor:
         return record is not None
 
     def _is_due(self, preemptor: Preemptor) -> bool:
-        """Return whether something has changed since the last search, and that is a while ago."""
+        """Return whether a search may find what the last one has not.
+
+        Pods that could not be evicted for a while are no change of the cluster.
+        """
         revision, at = self._tried.get(preemptor.owner, (None, float("-inf")))
-        is_long_ago = self._clock.monotonic() - at >= AGAIN_SECONDS
-        return is_long_ago and revision != self._revision(preemptor)
+        seconds = self._clock.monotonic() - at
+        has_changed = revision != self._revision(preemptor)
+        return seconds >= (AGAIN_SECONDS if has_changed else UNCHANGED_SECONDS)
 
     def _revision(self, preemptor: Preemptor) -> tuple[int, int, int]:
         version = preemptor.group.version if preemptor.group is not None else 0
@@ -172,8 +177,10 @@ class Evictor:
             tasks.create_task(self._carry_out(record))
         elif all(self._state.ending.is_gone(uid) for uid in self._awaited(record)):
             await self._give_room(record)
-        elif any(self._is_late(uid) for uid in self._awaited(record)):
+        elif any(map(self._is_late, record.evicted)):
             self._give_up(record)
+        elif any(map(self._stays, record.waits_for)):
+            self._end(record)
 
     async def _carry_out(self, record: PreemptionRecord) -> None:
         try:
@@ -191,6 +198,10 @@ class Evictor:
         if record.victims:
             return [pod.uid for pod in record.victims]
         return list(record.waits_for)
+
+    def _stays(self, uid: str) -> bool:
+        """Return whether a pod does not end after all, or has outlived its grace period."""
+        return not (self._state.ending.is_gone(uid) or self._plans.will_go(uid))
 
     def _is_late(self, uid: str) -> bool:
         """Return whether a pod has outlived its grace period."""

@@ -1,5 +1,6 @@
 """Chooses victims in short slices, within the PodDisruptionBudgets, and claims what they leave."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -27,15 +28,15 @@ class PreemptionPlanning:
         budgets: BudgetWatch,
     ) -> None:
         self._state, self._gangs = scheduling.state, scheduling.gangs
-        self._preemptions = scheduling.preemptions
+        self._preemptions, self._nominated = scheduling.preemptions, scheduling.nominated
         self._planning, self._preemptors, self._budgets = planning, preemptors, budgets
         self._search = VictimSearch(scheduling.state)
 
     async def claim(self, preemptor: Preemptor, *, may_evict: bool) -> PreemptionRecord | None:
         """Claim room for a preemptor that victims and pods about to end leave; None if none does.
 
-        None also if it fits without either, or needs victims and ``may_evict`` is false. Raises
-        BudgetsUnknown if the budgets of its victims cannot be read.
+        None also if it fits without either, unless pods were evicted for it; or if it needs victims
+        and ``may_evict`` is false. Raises BudgetsUnknown if the budgets of its victims are unknown.
         """
         budgets, known = Budgets(), frozenset[str]()
         for _ in range(ROUNDS):
@@ -48,7 +49,8 @@ class PreemptionPlanning:
             if isinstance(found, NoPlan):
                 PREEMPTION_PLANS.labels("given_up" if found.gave_up else "no_victims").inc()
                 return None
-            if found.is_free or (found.victims and not may_evict):
+            is_left_alone = found.is_free and not preemptor.hinted
+            if is_left_alone or (found.victims and not may_evict):
                 return None
             namespaces = {pod.metadata.namespace for pod in found.victims}
             if namespaces <= known:
@@ -58,9 +60,18 @@ class PreemptionPlanning:
         PREEMPTION_PLANS.labels("given_up").inc()
         return None
 
+    @property
+    def _leaving(self) -> frozenset[str]:
+        return self._preemptions.victims | self._nominated.victims
+
+    def will_go(self, uid: str) -> bool:
+        """Return whether a pod is about to end, or about to be evicted for others."""
+        return self._state.will_end(uid) or uid in self._leaving
+
     def _rules(self, preemptor: Preemptor, budgets: Budgets) -> Rules:
         return replace(
             self._state.victim_rules,
+            leaving=self._leaving,
             spared=self._preemptions.spared(self._state.clock.monotonic()),
             hinted=preemptor.hinted,
             budgets=budgets,
@@ -79,8 +90,13 @@ class PreemptionPlanning:
             {slot.pod_uid: pods[slot.pod_uid] for slot in found.plan.slots},
             found.plan.slots,
             found.victims,
-            tuple(uid for uid in state.ending.uids() if state.use.node_of(uid) in nodes),
+            self._awaited(nodes) if not (found.victims or found.is_free) else (),
         )
         state.ledger.keep(Claim(record.owner, record.slots, inf, record.priority))
         self._preemptions.put(record)
         return record
+
+    def _awaited(self, nodes: Collection[str]) -> tuple[str, ...]:
+        """Return the pods on these nodes that end anyway."""
+        going = {*self._state.ending.uids(), *self._leaving}
+        return tuple(uid for uid in going if self._state.use.node_of(uid) in nodes)

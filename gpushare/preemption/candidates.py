@@ -129,6 +129,7 @@ class _Reader:
         world, priority, hinted = self._world, self._priority, self._rules.hinted
         group_of, requests_used = world.group_of, world.requests_used
         may_go, budget_of = self._may_go, self._rules.budgets.of
+        leaving = self._rules.leaving
         shares = {share.pod_uid: share for share in world.ledger.shares(name)}
         here: dict[Class, list[Candidate]] = {}
         for pod in world.pods_of(name):
@@ -136,7 +137,7 @@ class _Reader:
             group = group_of(uid)
             if group is not None:
                 self.groups[group.key] = group
-            elif pod.metadata.deletion_timestamp:
+            elif pod.metadata.deletion_timestamp or uid in leaving:
                 self._note_ending(pod)
             elif (level := pod.spec.priority or 0) < priority:
                 share = shares.get(uid)
@@ -159,7 +160,8 @@ class _Reader:
         for number, pod in enumerate(list(group.members.values())):
             if number % MEMBERS_A_STEP == 0:
                 yield
-            if pod.node and pod.metadata.deletion_timestamp:
+            is_leaving = pod.metadata.deletion_timestamp or pod.uid in self._rules.leaving
+            if pod.node and is_leaving:
                 self._note_ending(pod)
             elif pod.node:
                 bound.append(pod)
@@ -189,7 +191,8 @@ class _Reader:
         )
 
     def _note_ending(self, pod: Pod) -> None:
-        if self._world.will_end(pod.metadata.uid):
+        uid = pod.metadata.uid
+        if uid in self._rules.leaving or self._world.will_end(uid):
             self.found.ending.setdefault(pod.node, set()).add(pod.metadata.uid)
 
     def _may_go(self, pod: Pod) -> bool:

@@ -106,7 +106,8 @@ class Chooser:
 
 def _choice(area: VictimArea, outcome: Outcome) -> Choice:
     victims = outcome.victims
-    level = max(each.level for each in victims)
+    # Without victims: the cluster changed meanwhile, and the caller tries again.
+    level = max((each.level for each in victims), default=0)
     units = sum(each.units for each in victims)
     not_hinted = sum(not each.is_hinted for each in victims)
     harm = Harm(level, len(victims), units, not_hinted, area.name)

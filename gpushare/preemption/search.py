@@ -77,6 +77,8 @@ class VictimSearch:
         if choice is None:
             gave_up = found.gave_up or areas.limit.gave_up or chooser.budget.gave_up
             return replace(found, gave_up=gave_up)
+        if not choice.victims:
+            return None
         gone = {name: set(uids) for name, uids in candidates.ending.items()}
         for each in choice.victims:
             gone.setdefault(each.node, set()).add(each.uid)

@@ -54,6 +54,15 @@ class NominatedClaims:
         found = self._proposed.get(uid)
         return found.at if found is not None else -inf
 
+    @property
+    def victims(self) -> frozenset[str]:
+        """The uids of the pods that kube-scheduler is probably about to evict."""
+        now = self._state.clock.monotonic()
+        found = (each for each in self._proposed.values() if now - each.at < PROPOSED_SECONDS)
+        return frozenset(
+            uid for each in found for victims in each.victims.values() for uid in victims
+        )
+
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""
         node = pod.status.nominated_node_name

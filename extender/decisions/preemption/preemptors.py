@@ -130,8 +130,7 @@ class Preemptors:
         if self._preemptions.is_for(pod.uid) or not self.still_waits(pod.uid):
             return None
         is_left = pod.waits_for_admission if pod.gates else _is_rejected(record, pod)
-        is_nominated_by_others = pod.status.nominated_node_name and not is_nominated(pod)
-        if not is_left or is_nominated_by_others:
+        if not is_left or _is_left_to_others(pod):
             return None
         return Preemptor(pod.uid, f"pod {pod.key}", pod.priority, (pod,), hinted_victims(pod))
 
@@ -143,7 +142,7 @@ class Preemptors:
         if record.is_whole or self._state.clock.monotonic() < record.wait_until:
             return None
         waiting = self._gangs.progress(group).waiting
-        if not waiting or not self._may_preempt(waiting):
+        if not waiting or not self._may_preempt(waiting) or any(map(_is_left_to_others, waiting)):
             return None
         hinted = frozenset[str]().union(*map(hinted_victims, waiting))
         name = f"gang {group.key.namespace}/{group.key.name}"
@@ -151,6 +150,11 @@ class Preemptors:
 
     def _may_preempt(self, pods: Iterable[Pod]) -> bool:
         return all(pod.spec.preemption_policy != _NEVER for pod in pods)
+
+
+def _is_left_to_others(pod: Pod) -> bool:
+    """Return whether kube-scheduler has nominated a pod: it evicts others for it."""
+    return bool(pod.status.nominated_node_name) and not is_nominated(pod)
 
 
 def _is_rejected(record: PodRecord, pod: Pod) -> bool:

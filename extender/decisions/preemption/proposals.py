@@ -133,10 +133,14 @@ class ProposalJudge:
         return not insufficient(free, requests_of(pod))
 
     def _breaks_gang(self, victims: Sequence[str]) -> bool:
-        """Return whether members of a gang would stay, fewer than it needs."""
+        """Return whether members of a gang would stay, fewer than it needs.
+
+        The watch may not show yet that others are being evicted.
+        """
+        gone = self._preemptions.victims.union(self._nominated.victims, victims)
         groups = (self._state.group_of(uid) for uid in victims)
         for group in {str(found.key): found for found in groups if found is not None}.values():
-            left = [each for each in group.present() if each.node and each.uid not in victims]
+            left = [each for each in group.present() if each.node and each.uid not in gone]
             if left and len(left) + self._state.ended_of(group) < group.minimum:
                 return True
         return False

@@ -56,6 +56,12 @@ class Preemptions:
         self._spared: dict[str, float] = {}  # by uid, until when
 
     @property
+    def victims(self) -> frozenset[str]:
+        """The uids of all pods that are, or are about to be, evicted."""
+        records = self._records.values()
+        return frozenset(pod.uid for record in records for pod in record.victims)
+
+    @property
     def count(self) -> int:
         """The number of pods and gangs for which pods are being evicted."""
         return sum(bool(record.victims) for record in self._records.values())

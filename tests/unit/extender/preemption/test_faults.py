@@ -31,7 +31,6 @@ class Run:
         self.wrong: list[str] = []
         self._made = 0
         self._gangs: dict[str, int] = {}
-        self._victims: dict[str, set[str]] = {}  # of the extender, by preemptor
         self.store.evicts = self._note_eviction
         self.store.listeners.append(self._check_cards)
 
@@ -111,7 +110,13 @@ class Run:
         if not any(each.priority > pod.priority for each in found):
             self.wrong.append(f"{name} is evicted for nobody more important")
         for each in found:
-            self._victims.setdefault(each.metadata.name, set()).add(name)
+            victims = self.stage.nominated.get(each.metadata.name, ())
+            if each.status.nominated_node_name and any(map(self._is_ending, victims)):
+                self.wrong.append(f"{victims}, {name} are evicted by both for {each.key}")
+
+    def _is_ending(self, name: str) -> bool:
+        pod = self.store.pods.get(name)
+        return pod is not None and pod.metadata.deletion_timestamp is not None
 
     def _check_cards(self, item, is_gone) -> None:
         used: dict[tuple[str, str], int] = {}
@@ -125,9 +130,6 @@ class Run:
     def _check_end(self) -> None:
         store, stage = self.store, self.stage
         self.wrong += [f"{each} stays claimed" for each in stage.claims()]
-        for name, victims in stage.nominated.items():
-            if found := self._victims.get(name):
-                self.wrong.append(f"{victims} and {found} are evicted by both for {name}")
         for gang, minimum in self._gangs.items():
             members = [each for each in store.pods.values() if each.labels.get(LABEL_GANG) == gang]
             bound = sum(bool(each.node) for each in members)
