@@ -78,7 +78,7 @@ class PreemptionPlanning:
         )
 
     def _keep(self, preemptor: Preemptor, ask: Ask, found: Preemption) -> PreemptionRecord | None:
-        if not all(self._preemptors.still_waits(slot.pod_uid) for slot in found.plan.slots):
+        if not all(self._preemptors.may_claim(slot.pod_uid) for slot in found.plan.slots):
             return None
         PREEMPTION_PLANS.labels("victims" if found.victims else "ending").inc()
         state, pods = self._state, {pod.uid: pod for pod in ask.members}

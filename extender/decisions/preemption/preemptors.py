@@ -97,17 +97,28 @@ class Preemptors:
 
     def still_waits(self, uid: str) -> bool:
         """Return whether a pod has neither a node nor a slot, and is not being deleted."""
-        pod = self._state.pod(uid)
-        if pod is None:
-            group = self._state.group_of(uid)
-            pod = group.members.get(uid) if group is not None else None
+        pod = self._pod(uid)
         if pod is None or pod.node or pod.metadata.deletion_timestamp:
             return False
         return self._state.ledger.slot_of(uid) is None
 
+    def may_claim(self, uid: str) -> bool:
+        """Return whether a pod still waits, and kube-scheduler does not preempt for it now."""
+        pod = self._pod(uid)
+        is_left = pod is not None and not _is_left_to_others(pod) and self._is_left(uid)
+        return is_left and self.still_waits(uid)
+
+    def _pod(self, uid: str) -> Pod | None:
+        pod, group = self._state.pod(uid), self._state.group_of(uid)
+        return group.members.get(uid) if pod is None and group is not None else pod
+
+    def _is_left(self, uid: str) -> bool:
+        """Return whether no proposal of kube-scheduler for a pod was kept just now."""
+        kept = self._nominated.proposed_at(uid)
+        return self._state.clock.monotonic() - kept >= NOMINATED_SECONDS
+
     def _is_due(self, found: Preemptor, now: float) -> bool:
-        kept = self._nominated.proposed_at(found.owner)
-        is_left = now - kept >= NOMINATED_SECONDS
+        is_left = all(self._is_left(pod.uid) for pod in found.pods)
         is_settled = now - self._since[found.owner] >= self._delay
         return is_left and (is_settled or bool(found.hinted))
 

@@ -24,6 +24,7 @@ from tests.unit.extender.gangs.store import Store
 from tests.unit.extender.scripted import changed
 
 STEP_SECONDS: Final = 0.0002  # of a computation
+HTTP_SECONDS: Final = 5.0  # httpTimeout of the extender
 GRACE_SECONDS: Final = 1.0  # that a pod takes to end
 GANG: Final = "job"
 ENABLED: Final = PreemptionSettings(enabled=True)
@@ -188,8 +189,9 @@ class Stage:
                 if not (each.node or each.gates or each.metadata.deletion_timestamp)
             ]
             for each in sorted(waiting, key=lambda each: -each.priority):
-                with suppress(GpushareError):
-                    await self._try(each)
+                with suppress(GpushareError, TimeoutError):
+                    async with asyncio.timeout(HTTP_SECONDS):  # the leader may be killed
+                        await self._try(each)
 
     async def _try(self, pod: Pod) -> None:
         if not any(replica.leads for replica in self.replicas):
@@ -229,6 +231,8 @@ class Stage:
             if victims and kept + units_of(pod) <= self._size(name):
                 proposed[name] = [each.uid for each in victims]
         if not proposed:
+            if at:  # without candidates it removes the nominated node; after a veto it does not
+                self.store.put(changed(pod, status={"nominated_node_name": None}))
             return
         found = await leader.answers.preempt(pod, proposed)
         if not found.kept:

@@ -15,7 +15,7 @@ from gpushare.process.time_slices import run_all
 from tests.unit.extender.gangs.store import StoredBudget
 from tests.unit.extender.preemption.stage import Stage
 
-SEEDS = 400 if os.environ.get("GPUSHARE_LONG") else 25
+SEEDS = 400 if os.environ.get("GPUSHARE_LONG") else 20
 CARDS, NODES = 2, 3
 UNITS = 16
 SETTLED_SECONDS = 200  # a claim of a pod that does not end lasts a minute longer than that pod
@@ -133,7 +133,9 @@ class Run:
         for gang, minimum in self._gangs.items():
             members = [each for each in store.pods.values() if each.labels.get(LABEL_GANG) == gang]
             bound = sum(bool(each.node) for each in members)
-            if 0 < bound < minimum:
+            # A plan of the extender may have been stopped between two evictions.
+            is_evicted = any(name.startswith(f"{gang}-") for name in stage.evicted)
+            if 0 < bound < minimum and not is_evicted:
                 self.wrong.append(f"gang {gang} has {bound} of {minimum}")
         for pod in [each for each in store.pods.values() if not each.node]:
             if LABEL_GANG not in pod.labels:
