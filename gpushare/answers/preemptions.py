@@ -16,22 +16,20 @@ _MOST_OF_NAME: Final = 80  # a pod's namespace and name may have 317 characters
 class PreemptionFacts:
     """The extender evicts ``victims``, as namespace and name, for a pod or its gang.
 
-    ``ended`` of them are gone. ``seconds_left`` is what is left of the longest grace period of
-    those that were evicted and still run; None before the first eviction.
+    ``begun`` is false before the first eviction. ``ended`` of them are gone. ``seconds_left`` is
+    what is left of the longest grace period of those that were evicted and still run; None if it is
+    not known, as before an eviction is seen.
     """
 
     victims: tuple[tuple[str, str], ...]
     ended: int = 0
     seconds_left: float | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        return bool(self.ended) or self.seconds_left is not None
+    begun: bool = False
 
     @property
     def lasting(self) -> tuple[object, ...]:
         """Return what of it does not change with time."""
-        return self.victims, self.ended, self.has_begun
+        return self.victims, self.ended, self.begun
 
 
 class PreemptionStates(Protocol):
@@ -65,7 +63,7 @@ class Victim(msgspec.Struct):
 class Evicting(msgspec.Struct, rename="camel", omit_defaults=True):
     """``count`` pods are evicted, of which ``ended`` are gone. The fields are of PreemptionFacts.
 
-    ``begun`` is false before the first eviction. ``seconds_left`` is absent where it is not known.
+    ``seconds_left`` is absent where it is not known.
     """
 
     count: int
@@ -86,7 +84,7 @@ def view(facts: PreemptionFacts) -> Evicting:
 
 def without_details(facts: PreemptionFacts) -> Evicting:
     """Return what may be told to everybody who may see the pod, and does not change with time."""
-    return Evicting(len(facts.victims), facts.ended, facts.has_begun)
+    return Evicting(len(facts.victims), facts.ended, facts.begun)
 
 
 def text(found: Evicting) -> str:

@@ -11,6 +11,7 @@ from extender.decisions.gangs.stages import GangStages
 from gpushare.answers import gang_text
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase
 from gpushare.answers.group_states import GroupStates
+from gpushare.answers.preemptions import PreemptionFacts
 from gpushare.groups.group import Group
 
 _NANOSECONDS = 1e9
@@ -59,7 +60,7 @@ class GangViews:
             zone=gangs.zone_of(group) or "",
             complete_seconds=gangs.complete_seconds(group),
             gates_stay=gangs.gates_stay and bool(group.gated),
-            evicting=state.preemptions.of(next(iter(group.members))),
+            evicting=self._evicting(group),
         )
         record = gangs.known(group)
         if record is None:
@@ -74,6 +75,13 @@ class GangViews:
             starting_seconds=0.0 if record.begun_at is None else max(0.0, now - record.begun_at),
             stranded=0 if record.begun_at is None else len(record.avoid),
         )
+
+    def _evicting(self, group: Group) -> PreemptionFacts | None:
+        """Return what is evicted for the gang; members without a slot do not show it."""
+        preemptions = self._state.preemptions
+        waiting = (uid for uid, pod in group.members.items() if not pod.node)
+        found = map(preemptions.of, waiting if preemptions.count else ())
+        return next((facts for facts in found if facts is not None), None)
 
     def _view(self, group: Group) -> GangView:
         return gang_text.view(self.facts(group), self._now())

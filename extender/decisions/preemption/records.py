@@ -106,7 +106,8 @@ class Preemptions:
         return PreemptionFacts(
             tuple((pod.metadata.namespace, pod.metadata.name) for pod in record.victims),
             sum(ending.is_gone(uid) for uid in record.evicted),
-            max(left, default=0.0) if record.evicted else None,
+            max(left, default=None),
+            begun=bool(record.evicted),
         )
 
     def wait_longer(self, owner: str, now: float) -> None:

@@ -36,7 +36,7 @@ async def explained(client, name):
 async def test_explain_says_what_is_evicted_and_not_what_else_could_be(client, bench):
     bench.add(bound("low", 16), pod("high", 16))
     assert "outlook" in await explained(client, "high")
-    evict(bench, PreemptionFacts(VICTIMS, 1, 4.0), "uid-high")
+    evict(bench, PreemptionFacts(VICTIMS, 1, 4.0, begun=True), "uid-high")
     found = await explained(client, "high")
     assert found["says"] == (
         "evicting 2 pods of lower priority for it (default/low, secret/c); 1 of 2 has ended; 4 s "
@@ -58,7 +58,7 @@ def test_metrics_count_for_how_many_pods_are_evicted_now(bench):
 
 async def test_gangs_say_what_is_evicted_for_them_without_names(client, bench):
     bench.add(*(member(name, units=12) for name in ("a", "b", "c")))
-    evict(bench, PreemptionFacts(VICTIMS), *(f"uid-{name}" for name in "abc"))
+    evict(bench, PreemptionFacts(VICTIMS), "uid-b", "uid-c")
     response = await client.get(f"{PREFIX}/gangs/default")
     [gang] = (await response.json())["gangs"]
     assert (gang["phase"], gang["text"]) == (
@@ -69,7 +69,7 @@ async def test_gangs_say_what_is_evicted_for_them_without_names(client, bench):
 
 def test_an_event_names_only_pods_of_its_own_namespace_and_no_seconds(bench):
     bench.add(bound("low", 16), bound("low-1", 16, "GPU-1"), pod("high", 16))
-    evict(bench, PreemptionFacts(VICTIMS, 0, 4.0), "uid-high")
+    evict(bench, PreemptionFacts(VICTIMS, 0, 4.0, begun=True), "uid-high")
     bench.cluster.pods.answer("uid-high", 1, [NO_ROOM], bench.time.now)
     bench.time.now += 10
     list(bench.cluster.report_pending())
@@ -83,7 +83,7 @@ def test_an_event_names_only_pods_of_its_own_namespace_and_no_seconds(bench):
 def test_the_passing_of_time_writes_no_events(bench):
     bench.add(bound("low", 16), bound("low-1", 16, "GPU-1"), pod("high", 16))
     for second in range(30):
-        evict(bench, PreemptionFacts(VICTIMS, 0, 30.0 - second), "uid-high")
+        evict(bench, PreemptionFacts(VICTIMS, 0, 30.0 - second, begun=True), "uid-high")
         bench.cluster.pods.answer("uid-high", 1, [NO_ROOM], bench.time.now)
         list(bench.cluster.report_pending())
         bench.time.now += 1
@@ -108,11 +108,11 @@ def test_the_live_page_follows_the_evictions_and_not_the_seconds(bench):
     bench.add(bound("low", 16), gated("high"))
     list(feed.update())
     assert "uid-high" in b"".join(feed.events(NEVER)).decode()
-    evict(bench, PreemptionFacts(VICTIMS, 0, 4.0), "uid-high")
+    evict(bench, PreemptionFacts(VICTIMS, 0, 4.0, begun=True), "uid-high")
     assert "evicting 2 pods of lower priority" in sent(feed, bench)
-    evict(bench, PreemptionFacts(VICTIMS, 0, 3.0), "uid-high")
+    evict(bench, PreemptionFacts(VICTIMS, 0, 3.0, begun=True), "uid-high")
     assert sent(feed, bench) == ""
-    evict(bench, PreemptionFacts(VICTIMS, 1, 3.0), "uid-high")
+    evict(bench, PreemptionFacts(VICTIMS, 1, 3.0, begun=True), "uid-high")
     assert "1 of 2 has ended" in sent(feed, bench)
     evict(bench, None)
     assert "evicting" not in (last := sent(feed, bench))

@@ -67,15 +67,22 @@ def gang_view(phase: Phase, facts: PreemptionFacts, **more) -> GangView:
     ("facts", "says"),
     [
         (PreemptionFacts(TWO), "about to evict 2 pods of lower priority for it (ml/a, ml/b)."),
-        (PreemptionFacts(TWO, 0, 22.4), f"{BOTH}; 23 s of their grace period left."),
-        (PreemptionFacts(TWO, 1, 5), f"{BOTH}; 1 of 2 has ended; 5 s of their grace period left."),
-        (PreemptionFacts(TWO, 1, -3), f"{BOTH}; 1 of 2 has ended; their grace period is over."),
-        (PreemptionFacts(TWO, 2), f"{BOTH}; all have ended."),
+        (PreemptionFacts(TWO, 0, 22.4, begun=True), f"{BOTH}; 23 s of their grace period left."),
         (
-            PreemptionFacts(TWO[:1], 1, 0.0),
+            PreemptionFacts(TWO, 1, 5, begun=True),
+            f"{BOTH}; 1 of 2 has ended; 5 s of their grace period left.",
+        ),
+        (
+            PreemptionFacts(TWO, 1, -3, begun=True),
+            f"{BOTH}; 1 of 2 has ended; their grace period is over.",
+        ),
+        (PreemptionFacts(TWO, 2, begun=True), f"{BOTH}; all have ended."),
+        (
+            PreemptionFacts(TWO[:1], 1, 0.0, begun=True),
             "evicting 1 pod of lower priority for it (ml/a); it has ended.",
         ),
-        (PreemptionFacts(MANY, 2), f"{EIGHT}; 2 of 8 have ended."),
+        (PreemptionFacts(TWO, 0, begun=True), f"{BOTH}."),
+        (PreemptionFacts(MANY, 2, begun=True), f"{EIGHT}; 2 of 8 have ended."),
     ],
     ids=str,
 )
@@ -95,7 +102,7 @@ def gates(*names: str) -> tuple[SchedulingGate, ...]:
 
 
 def test_what_the_pod_waits_for_next_is_said_before_the_evictions():
-    facts, wanted = PreemptionFacts(TWO, 2), asks(8)
+    facts, wanted = PreemptionFacts(TWO, 2, begun=True), asks(8)
     assert why(facts, asks("1.5")).cause == pending.UNREADABLE
     deleted = annotated(wanted, {}, deletion_timestamp="2026-01-01T00:00:00Z")
     assert why(facts, deleted).cause == pending.ENDING
@@ -122,7 +129,7 @@ def test_who_may_not_see_a_namespace_reads_no_name_of_it(namespaces):
 
 @pytest.mark.parametrize("phase", [Phase.WAITING_FOR_ROOM, Phase.STARTING])
 def test_a_gang_says_how_many_and_a_member_whose_names(phase):
-    facts = PreemptionFacts((*TWO, ("secret", "c")), 1, 8.0)
+    facts = PreemptionFacts((*TWO, ("secret", "c")), 1, 8.0, begun=True)
     no_plan = NoPlan(reasons.NO_ROOM_FOR_GANG)
     gang = gang_view(phase, facts, no_plan=no_plan)
     said = "Evicting 3 pods of lower priority for it; 1 of 3 has ended."
@@ -156,11 +163,11 @@ def test_among_many_pods_alike_only_the_one_that_gets_the_room_says_so():
 
 def test_what_is_written_for_many_readers_changes_only_with_the_evictions():
     wanted = asks(32)
-    cluster = cluster_with(PreemptionFacts(TWO, 0, 22.0), wanted)
+    cluster = cluster_with(PreemptionFacts(TWO, 0, 22.0, begun=True), wanted)
     sentences = Sentences(cluster)
     said = run_all(sentences.of(wanted))
     assert said == "evicting 2 pods of lower priority for it (ml/a, ml/b)."
-    cluster.preemptions = Evictions(PreemptionFacts(TWO, 0, 3.0), wanted.uid)
+    cluster.preemptions = Evictions(PreemptionFacts(TWO, 0, 3.0, begun=True), wanted.uid)
     assert sentences.has(wanted)
-    cluster.preemptions = Evictions(PreemptionFacts(TWO, 1, 3.0), wanted.uid)
+    cluster.preemptions = Evictions(PreemptionFacts(TWO, 1, 3.0, begun=True), wanted.uid)
     assert not sentences.has(wanted)
