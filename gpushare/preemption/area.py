@@ -42,10 +42,12 @@ class VictimArea:
 
     def free(self) -> Generator[None, None, None]:
         """Free the memory in steps: at once it would take longer than a step."""
-        while self._batches:
-            self._batches.popitem()
-            if len(self._batches) % BATCHES_A_STEP == 0:
-                yield
+        self.gangs = ()
+        for part in (self._batches, self.room.nodes):
+            while part:
+                part.popitem()
+                if len(part) % BATCHES_A_STEP == 0:
+                    yield
 
     def batch(self, node: str, of: Class) -> Batch:
         """Return all singles of a class on a node."""

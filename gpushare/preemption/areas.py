@@ -85,6 +85,12 @@ class VictimAreas:
             if number % NODES_A_STEP == 0:
                 yield
             classes.clear()
+        while self._gangs:
+            yield
+            self._gangs.popitem()
+        while self._candidates.gangs:
+            yield
+            self._candidates.gangs.pop()
 
     def _sort_gangs(self) -> Generator[None, None, None]:
         for number, gang in enumerate(self._candidates.gangs):

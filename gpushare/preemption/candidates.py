@@ -179,16 +179,10 @@ class _Reader:
             self.found.gangs.append(gang)
 
     def _member(self, pod: Pod, level: int) -> Candidate:
-        world, uid = self._world, pod.metadata.uid
-        return Candidate(
-            pod,
-            pod.node,
-            level,
-            world.ledger.share(uid),
-            world.requests_used(uid),
-            uid[:UID_START] in self._rules.hinted,
-            self._budget_of(uid),
-        )
+        world, uid, hinted = self._world, pod.metadata.uid, self._rules.hinted
+        share, requests = world.ledger.share(uid), world.requests_used(uid)
+        is_hinted = uid[:UID_START] in hinted if hinted else False
+        return Candidate(pod, pod.node, level, share, requests, is_hinted, self._budget_of(uid))
 
     def _note_ending(self, pod: Pod) -> None:
         uid = pod.metadata.uid

@@ -67,7 +67,9 @@ class Chooser:
             outcome = yield from put_back(area, level, order)
             if outcome is None:
                 continue
+            yield
             broken = exceeded(outcome.victims, self._rules)
+            yield
             if not broken and not outcome.excess:
                 found = _choice(area, outcome)
                 best = found if best is None or found.harm < best.harm else best

@@ -82,9 +82,10 @@ class _PutBack:
         if not (yield from self._room.fits()):
             return None
         for key in sorted(parts):
-            part = parts[key]
-            for unit in sorted(part.gangs, key=lambda each: _gang_order(each.whole)):
-                yield from self._put_back_gang(unit)
+            part = parts.pop(key)
+            ages = [(unit.whole.gang.age, number) for number, unit in enumerate(part.gangs)]
+            for _, number in (yield from sorted_in_steps(ages)):
+                yield from self._put_back_gang(part.gangs[number])
             yield from self._put_back_singles(part.batches)
         self._outcome.slots = self._room.found
         return self._outcome
@@ -260,7 +261,3 @@ def _split(here: Sequence[Candidate], order: Order) -> dict[bool, Batch]:
 def _without(some: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
     uids = {each.uid for each in others}
     return [each for each in some if each.uid not in uids]
-
-
-def _gang_order(each: GangHere) -> tuple[tuple[str, str, str], str]:
-    return each.gang.age, str(each.gang.key)

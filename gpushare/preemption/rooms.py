@@ -32,7 +32,7 @@ class Room(Protocol):
     ``found`` are the slots of the last yes, if any are needed for it.
     """
 
-    nodes: Mapping[str, NodeRoom]
+    nodes: dict[str, NodeRoom]
     is_quick: bool
     found: Fit | None
 
@@ -54,7 +54,7 @@ class OneShape:
 
     is_quick = True
 
-    def __init__(self, nodes: Mapping[str, NodeRoom], shape: Shape, wanted: int) -> None:
+    def __init__(self, nodes: dict[str, NodeRoom], shape: Shape, wanted: int) -> None:
         self.nodes, self._shape, self._wanted = nodes, shape, wanted
         self.found: Fit | None = None
         self._takes = dict.fromkeys(nodes, 0)
@@ -74,7 +74,8 @@ class OneShape:
             node = self.nodes.get(name)
             if node is not None:
                 node.change(load, sign)
-                self._changed.add(name)
+                if sign > 0 or self._takes[name]:  # else it takes nobody after that either
+                    self._changed.add(name)
 
     def fits(self) -> Generator[None, None, bool]:
         number = 0
@@ -88,6 +89,8 @@ class OneShape:
     def gain(self, batch: Batch) -> int:
         (load,) = batch.loads
         self._measure(load.node)
+        if not self._takes[load.node]:
+            return 0
         before = self._room
         self.nodes[load.node].change(load, -1)
         self._measure(load.node)
@@ -109,9 +112,7 @@ class SeveralShapes:
 
     is_quick = False
 
-    def __init__(
-        self, world: World, nodes: Mapping[str, NodeRoom], area: Area, limit: Budget
-    ) -> None:
+    def __init__(self, world: World, nodes: dict[str, NodeRoom], area: Area, limit: Budget) -> None:
         self.nodes = nodes
         self.found: Fit | None = None
         self._limit, self._policies = limit, world.policies

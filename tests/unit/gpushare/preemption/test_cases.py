@@ -195,6 +195,25 @@ def test_the_surplus_of_a_gang_goes_alone(world):
     assert len(victims(find(world, whole(2, 16)))) == 2
 
 
+def test_nobody_else_goes_once_a_gang_goes_as_a_whole(world):
+    world.add("n", 16, 16, 16, 16)
+    for number in range(3):
+        world.run(f"g{number}", "n", 16, number, gang="g", minimum=2, priority=MEDIUM)
+    world.run("low", "n", 16, 3)
+    assert victims(find(world, whole(3, 16))) == {"g0", "g1", "g2"}
+
+
+def test_a_gang_loses_its_surplus_and_not_two_others_for_which_all_of_it_would_go(world):
+    """The smallest is put back first, and then two larger ones would have to go."""
+    world.add("n", 16, zone="a")
+    world.add("m", 16, 16, zone="a", cpu=2)
+    world.run("g0", "n", 10, gang="g", minimum=2)
+    world.run("g1", "m", 12, 0, cpu=1, gang="g", minimum=2)
+    world.run("g2", "m", 12, 1, cpu=1, gang="g", minimum=2)
+    ask = single(10, cpu=2)
+    assert victims(find(world, changed(ask, zone_key="zone"))) == {"g0"}
+
+
 def test_a_gang_with_a_member_that_may_not_go_loses_only_its_surplus(world):
     world.add("n", 16, 16, 16)
     for number in range(3):
