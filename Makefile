@@ -49,6 +49,7 @@ trials: setup  ## run the long trials: GPUs of containers, node setups, faults, 
 	$(RUN) python -m tests.trials.gangs
 	$(RUN) python -m tests.trials.gang_containers
 	$(RUN) python -m tests.trials.plans
+	$(RUN) python -m tests.trials.victims
 	$(if $(VERSIONS),$(RUN) python -m tests.trials.versions $(VERSIONS))
 
 soak: setup  ## run the tests with all cases and the longest trials for two hours, and watch for growth

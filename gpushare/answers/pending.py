@@ -32,6 +32,7 @@ from gpushare.placement.rank import rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.placement.room import NodeRoom
 from gpushare.placement.rooms import Rooms, rooms_of
+from gpushare.preemption.model import PreemptionWorld
 
 TOO_LITTLE: Final = "too little allocatable"  # begins a reason of the cause RESOURCES
 _LISTED: Final = 3
@@ -62,7 +63,7 @@ ROOM: Final = "room"
 _DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS})
 
 
-class Known(Holders, Protocol):
+class Known(Holders, PreemptionWorld, Protocol):
     """The cluster as the extender knows it."""
 
     @property

@@ -8,12 +8,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from gpushare.answers.placed_copies import WithCopies
 from gpushare.cards.model import Card
 from gpushare.errors import RequestError
+from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.objects.scheduling import Present
-from gpushare.placement.trial import Outlook, World, look
+from gpushare.placement.trial import Outlook, Place, World, look
 from gpushare.planning.ask import Ask, Plan
 from gpushare.preemption.model import Preemption, PreemptionWorld, Rules
 from gpushare.preemption.search import VictimSearch
@@ -28,7 +30,7 @@ ALWAYS: Final = (
     "nodes that get no new pods for a while because bindings just failed there",
 )
 BUDGETS: Final = "PodDisruptionBudgets of the pods to evict"
-OWNER: Final = "what-if"
+OWNER: Final = "what-if"  # of the slots of pods that do not exist
 ANY_LOWER: Final = Rules()  # any pod of a lower priority may be evicted
 UNREAD: Final = "volumes, resource claims and host ports of the pod"
 
@@ -133,10 +135,10 @@ class Answer(msgspec.Struct, rename="camel"):
     """``fitting`` of ``asked`` pods have ``places``.
 
     ``reasons`` to number of nodes: why the next pod would not fit there. ``would_have_to_go``: the
-    fewest pods of lower priority whose eviction would make room for one more. A ``gang`` fits if
-    its minimum does; it has neither of the two. ``by_evicting`` is what would have to be evicted
-    for all pods, or a gang's minimum; there is none if that was not asked, they fit, or it does not
-    help.
+    pods of lower priority whose eviction would make room for one more, or that are about to end. A
+    ``gang`` fits if its minimum does; it has neither of the two. ``by_evicting`` is what would have
+    to be evicted for all pods, or a gang's minimum; there is none if that was not asked, they fit,
+    or it does not help.
     """
 
     fits: bool
@@ -183,18 +185,17 @@ def answer_with_evictions(
 
 
 def answer(
-    world: World, question: Question, extras: Extras | None = None
+    world: PreemptionWorld, question: Question, extras: Extras | None = None
 ) -> Generator[None, None, Answer]:
     """Answer a question in short steps. Without ``extras`` less is known about the pod."""
+    pod, eviction = question.pod, None
     try:
-        outlook = yield from look(world, question.pod, question.count)
+        outlook = yield from look(world, pod, question.count)
+        if len(outlook.places) < question.count:
+            eviction = yield from _would_have_to_go(world, pod, outlook.places)
     except RequestError as err:
-        outlook = Outlook((), {str(err): len(world.node_names())}, None)
+        outlook = Outlook((), {str(err): len(world.node_names())})
     counted = Counter((place.node, place.cards) for place in outlook.places)
-    eviction, found = None, outlook.eviction
-    if found is not None:
-        victims = [_victim(each.pod, each.share.units) for each in found.victims]
-        eviction = EvictionView(found.node, *_names(found.cards), victims)
     return Answer(
         fits=len(outlook.places) == question.count,
         asked=question.count,
@@ -202,7 +203,7 @@ def answer(
         places=[PlaceView(node, *_names(cards), pods) for (node, cards), pods in counted.items()],
         reasons=outlook.reasons,
         would_have_to_go=eviction,
-        not_checked=[*not_checked(question.pod, extras), BUDGETS],
+        not_checked=[*not_checked(pod, extras), BUDGETS],
         unit_mib=world.unit_mib,
     )
 
@@ -232,25 +233,16 @@ def plan_evictions(
 
 
 def _eviction(world: World, node: str, pods: Sequence[Pod]) -> EvictionView:
-    victims: list[VictimView] = []
-    used: set[str] = set()
-    for pod in pods:
-        share = world.ledger.share(pod.uid)  # none of a member of a gang without GPU memory
-        used.update(share.cards if share is not None else ())
-        victims.append(_victim(pod, share.units if share is not None else 0))
-    return EvictionView(node, *_indexes(world, node, used), victims)
+    shares = (world.ledger.share(pod.uid) for pod in pods)
+    used = {uuid for share in shares if share is not None for uuid in share.cards}
+    return EvictionView(node, *_indexes(world, node, used), [_victim(world, pod) for pod in pods])
 
 
-def _victim(pod: Pod, units: int) -> VictimView:
-    meta = pod.metadata
-    return VictimView(
-        meta.namespace,
-        meta.name,
-        pod.uid,
-        units,
-        pod.priority,
-        meta.deletion_timestamp is not None,
-    )
+def _victim(world: World, pod: Pod) -> VictimView:
+    share, meta = world.ledger.share(pod.uid), pod.metadata  # no share without GPU memory
+    units = share.units if share is not None else 0
+    is_terminating = meta.deletion_timestamp is not None
+    return VictimView(meta.namespace, meta.name, pod.uid, units, pod.priority, is_terminating)
 
 
 def places_of(world: World, plan: Plan) -> list[PlaceView]:
@@ -266,6 +258,30 @@ def _indexes(world: World, node: str, uuids: Collection[str]) -> tuple[list[int]
     inventory = world.ledger.inventory(node)
     cards = inventory.cards if inventory is not None else ()
     return _names(tuple(card for card in cards if card.uuid in uuids))
+
+
+def _would_have_to_go(
+    world: PreemptionWorld, pod: Pod, places: Sequence[Place]
+) -> Generator[None, None, EvictionView | None]:
+    """Return who has to go so that one more copy fits, or is about to; None if that is no help."""
+    if places:
+        world = WithCopies(world, pod, places)
+    found = yield from VictimSearch(world).find(Ask(pod.uid or OWNER, (pod,), 1), Rules())
+    if not isinstance(found, Preemption):
+        return None
+    (slot,) = found.plan.slots
+    victims = found.victims or _ending(world, slot)
+    if not victims:
+        return None
+    cards = _indexes(world, slot.node, slot.cards)
+    return EvictionView(slot.node, *cards, [_victim(world, each) for each in victims])
+
+
+def _ending(world: PreemptionWorld, slot: Slot) -> Sequence[Pod]:
+    """Return the pods that are about to end on the cards of a slot."""
+    shares = [share for share in world.ledger.shares(slot.node) if {*share.cards} & {*slot.cards}]
+    uids = {share.pod_uid for share in shares if world.will_end(share.pod_uid)}
+    return [each for each in world.pods_of(slot.node) if each.uid in uids]
 
 
 def not_checked(pod: Pod, extras: Extras | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Try whether copies of a pod would fit now, and if not, which pods to evict (pure).
+"""Try whether copies of a pod would fit now (pure).
 
 The trial uses an overlay of the ledger, so it reserves nothing. It does not cover everything by
 which kube-scheduler decides; ``answers.what_if`` lists the rest.
@@ -21,7 +21,6 @@ from gpushare.placement import node_constraints
 from gpushare.placement.node_resources import insufficient
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
-from gpushare.placement.victims import Eviction, find_eviction
 
 
 class World(Protocol):
@@ -83,12 +82,10 @@ class Outlook:
     """The result of a trial: ``places`` of the copies that fit, in the order of scheduling.
 
     ``reasons``: the number of nodes by the reason for which the next copy does not fit.
-    ``eviction``: the fewest pods to evict for it, None if no eviction helps.
     """
 
     places: tuple[Place, ...]
     reasons: dict[str, int]
-    eviction: Eviction | None
 
 
 def look(world: World, pod: Pod, count: int) -> Generator[None, None, Outlook]:
@@ -102,10 +99,7 @@ def look(world: World, pod: Pod, count: int) -> Generator[None, None, Outlook]:
     while len(trial.places) < count and trial.ranked:
         trial.place_next()
         yield
-    eviction = None
-    if len(trial.places) < count:
-        eviction = yield from trial.cheapest_eviction()
-    return Outlook(tuple(trial.places), dict(trial.reasons), eviction)
+    return Outlook(tuple(trial.places), dict(trial.reasons))
 
 
 class _Trial:
@@ -155,43 +149,6 @@ class _Trial:
         now = self._account(name)
         if now is not None:
             self._rank(name, now)
-
-    def cheapest_eviction(self) -> Generator[None, None, Eviction | None]:
-        """Return the cheapest eviction, over all nodes, that makes one more copy fit."""
-        best: Eviction | None = None
-        if self._pod.spec.preemption_policy == "Never":
-            return None
-        for name in sorted(self._world.ledger.nodes()):
-            yield
-            node = self._world.node(name)
-            if node is None or self._world.why_closed(name) is not None:
-                continue
-            if node_constraints.why_not(self._pod, node):
-                continue
-            found = find_eviction(
-                self._ledger,
-                name,
-                self.request,
-                self._world.pods_of(name),
-                unit_mib=self._world.unit_mib,
-                priority=self._pod.priority,
-            )
-            if found is None or not found.victims or not self._is_enough_without(found):
-                continue
-            if best is None or found.cost < best.cost:
-                best = found
-        return best
-
-    def _is_enough_without(self, eviction: Eviction) -> bool:
-        free = self._free_of(eviction.node)
-        if free is None:
-            return False
-        free = dict(free)
-        for victim in eviction.victims:
-            for resource, amount in requests_of(victim.pod).items():
-                if resource in free:
-                    free[resource] += amount
-        return not insufficient(free, self.asked)
 
     def _rank(self, name: str, account: NodeAccount) -> None:
         """Add a node to the ranked ones if the pod fits, as prioritize would."""

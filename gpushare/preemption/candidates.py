@@ -168,7 +168,9 @@ class _Reader:
         level = max((pod.priority for pod in bound), default=self._priority)
         if level >= self._priority or group.key in self._own:
             return
-        surplus = max(0, len(bound) + self._world.ended_of(group) - group.minimum)
+        surplus = 0  # if it is not known how many members are needed, all are
+        if group.problem is None:
+            surplus = max(0, len(bound) + self._world.ended_of(group) - group.minimum)
         gang = Gang(group.key, level, surplus)
         for number, pod in enumerate(bound):
             if number % MEMBERS_A_STEP == 0:

@@ -10,7 +10,6 @@ from gpushare.answers.gang_text import view
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
-from gpushare.groups.index import Groups
 from gpushare.groups.model import GroupKey, PodGroup
 from gpushare.groups.pod_groups import API_GROUPS
 from gpushare.ledger.holds import Slot
@@ -34,7 +33,7 @@ class SimulatedGangs:
     def __init__(self, world: SimulatedWorld, pod_groups: Iterable[PodGroup]) -> None:
         self.at = 0
         self._world, self._planner = world, Planner(world)
-        self._groups = Groups()
+        self._groups = world.groups
         self._since: dict[str, int] = {}  # by uid
         self._whole: set[GroupKey] = set()
         self._no_plan: dict[GroupKey, NoPlan] = {}  # as of ``_planned_at``

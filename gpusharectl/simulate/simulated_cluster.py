@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
+from gpushare.groups.index import Groups
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
@@ -78,12 +79,16 @@ def why_no_room(node: Node) -> str:
 
 
 class SimulatedCluster:
-    """``unit_mib`` is the cluster's unit; ``policies`` apply to pods without their own."""
+    """``unit_mib`` is the cluster's unit; ``policies`` apply to pods without their own.
+
+    ``groups`` are the gangs of all pods, which SimulatedGangs puts there.
+    """
 
     def __init__(self, unit_mib: int, policies: Policies) -> None:
         self.unit_mib, self.policies = unit_mib, policies
         self.ledger = Ledger()
         self.use = ResourceUse()
+        self.groups = Groups()
         self.closed: dict[str, Reason] = {}
         self._wrong: dict[str, str] = {}
         self._nodes: dict[str, Node] = {}

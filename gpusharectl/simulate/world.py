@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.cards.model import Request
+from gpushare.groups.group import Group
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
@@ -21,7 +22,8 @@ class SimulatedWorld:
     def __init__(self, cluster: SimulatedCluster, gangs: GangStates = NO_GANGS) -> None:
         self._cluster, self.gangs = cluster, gangs
         self.unit_mib, self.ledger = cluster.unit_mib, cluster.ledger
-        self.policies = cluster.policies
+        self.policies, self.groups = cluster.policies, cluster.groups
+        self.group_of, self.requests_used = cluster.groups.of, cluster.use.requests_of
 
     def pod(self, uid: str) -> Pod | None:
         return self._cluster.pod(uid)
@@ -53,6 +55,14 @@ class SimulatedWorld:
     @property
     def resource_changes(self) -> Changes:
         return self._cluster.use.changes
+
+    def ended_of(self, _: Group) -> int:
+        """Return 0: pods of a simulation end by being deleted."""
+        return 0
+
+    def will_end(self, _: str) -> bool:
+        """Return False: a deleted pod is gone at once."""
+        return False
 
     def pods_of(self, node: str) -> Iterable[Pod]:
         return self._cluster.pods_on(node)

@@ -94,12 +94,16 @@ def unchecked(answer: Answer) -> list[Text]:
 
 
 def victims(answer: Answer) -> Iterator[Text]:
-    """Yield the pods of lower priority to evict."""
+    """Yield the pods of lower priority to evict, or those that are about to end anyway."""
     eviction, amounts = answer.would_have_to_go, Amounts(answer.unit_mib)
     if eviction is None:
         yield Text(_NO_EVICTION)
         return
-    yield Text(f"evicting these pods would make room on {eviction.node}, {gpus(eviction.cards)}:")
+    where = f"{eviction.node}, {gpus(eviction.cards)}"
+    if all(pod.terminating for pod in eviction.pods):
+        yield Text(f"these pods are being deleted, which makes room on {where}:")
+    else:
+        yield Text(f"evicting these pods would make room on {where}:")
     for pod in eviction.pods:
         yield _victim(pod, amounts)
 

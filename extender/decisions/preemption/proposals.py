@@ -17,8 +17,8 @@ from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import requests_of
 from gpushare.placement.node_resources import insufficient
+from gpushare.placement.proposed_victims import why_not_without
 from gpushare.placement.reasons import Reason
-from gpushare.placement.victims import why_not_without
 
 
 class Veto(StrEnum):

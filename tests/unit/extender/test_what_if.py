@@ -116,6 +116,23 @@ async def test_who_would_have_to_go_is_named_and_lives(client, bench):
     assert never["wouldHaveToGo"] is None
 
 
+async def test_who_would_have_to_go_for_one_more_is_named_beside_those_that_fit(client):
+    found = await ask(client, "4", count=3, priority=10)
+    assert (found["fitting"], found["places"][0]["cards"]) == (2, [0])
+    assert [each["name"] for each in found["wouldHaveToGo"]["pods"]] == ["low"]
+
+
+async def test_pods_that_are_about_to_end_are_named_as_those(client, bench):
+    bench.cluster.pod_changed(
+        changed(
+            bound("low", 8),
+            {"deletion_timestamp": "2030-01-01T00:00:00Z", "deletion_grace_period_seconds": 30},
+        )
+    )
+    gone = (await ask(client, "16"))["wouldHaveToGo"]
+    assert [(each["name"], each["terminating"]) for each in gone["pods"]] == [("low", True)]
+
+
 async def test_nobody_is_named_on_a_node_where_the_pod_may_not_be(client):
     tolerations = [{"key": "k", "operator": "Exists"}]
     found = await ask(

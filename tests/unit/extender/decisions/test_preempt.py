@@ -18,7 +18,7 @@ from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
-from gpushare.placement.victims import why_not_without
+from gpushare.placement.proposed_victims import why_not_without
 from tests.builders import node, pod, stock
 from tests.unit.extender.scripted import PREFIX, Bench, bound, changed, wire_pod
 

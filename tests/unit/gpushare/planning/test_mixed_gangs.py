@@ -99,3 +99,12 @@ def test_sizes_that_divide_one_another_fit_exactly_if_there_is_room(cards, sizes
     )
     assert isinstance(answer, Plan) == fits
     assert not (isinstance(answer, NoPlan) and answer.gave_up)
+
+
+def test_what_is_used_too_much_on_one_node_is_not_missing_on_others():
+    """As claims use it, which keep what others still use."""
+    world = PlannedWorld()
+    world.add("n0", 12, cpu=1)
+    world.use("n0", 0, cpu=3)
+    world.add("n1", 12, cpu=4)
+    assert isinstance(plan(world, [pod("m0", 11, cpu=3), pod("m1", 12)]), Plan)

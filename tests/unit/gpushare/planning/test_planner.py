@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gpushare.contract import ANNOTATION_CARDS_NOT, ANNOTATION_NODE_POLICY
 from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.gone import Gone
 from gpushare.ledger.holds import Claim, Hold
 from gpushare.objects.scheduling import Taint, Toleration
 from gpushare.placement.reasons import COOLING, CORDONED, LEAVING, NO_ROOM, UNHEALTHY
@@ -247,6 +248,31 @@ class TestOwnHold:
         world.ledger.keep(Claim("preemptor", slots, 1.0, priority=5))
         assert isinstance(plan(world, gang(1, 8, priority=5)), NoPlan)
         assert isinstance(plan(world, gang(1, 8, priority=6)), Plan)
+
+    def test_the_claim_of_the_gang_itself_does_not_count(self):
+        world = PlannedWorld()
+        world.add("n1", 8, cpu=2)
+        members = gang(2, 4, cpu=1, priority=5)
+        found = plan(world, members)
+        world.ledger.keep(Claim("gang", found.slots, 1.0, priority=5))
+        assert isinstance(plan(world, gang(2, 4, cpu=1, prefix="x", priority=5)), NoPlan)
+        assert plan(world, members) == found
+        hold(world, found)
+        assert plan(world, members) == found
+        assert isinstance(plan(world, members[:1]), Plan)
+        assert isinstance(plan(world, [members[0], pod("x", 4, cpu=1, priority=5)]), NoPlan)
+
+    def test_pods_that_are_to_be_counted_as_gone_leave_their_room(self):
+        world = PlannedWorld()
+        world.add("n1", (8, 6), cpu=2)
+        world.use("n1", 1, 0, cpu=2)
+        asked = ask(gang(1, 8, cpu=1))
+        gone = Gone(world.ledger, world._use.requests_of, {"n1": ["other-0", "other-1"]})
+        some = Gone(world.ledger, world._use.requests_of, {"n1": ["other-1"]})
+        planner = Planner(world)
+        assert nodes_of(run_all(planner.plan(asked, gone))) == ["n1"]
+        assert isinstance(run_all(planner.plan(asked, some)), NoPlan)
+        assert isinstance(run_all(planner.plan(asked)), NoPlan)
 
     def test_slots_that_do_not_fit_together_are_unusable_from_the_first_that_does_not(self):
         world = PlannedWorld()

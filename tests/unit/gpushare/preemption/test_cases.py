@@ -127,6 +127,23 @@ def test_p17_two_pods_go_rather_than_three(world):
     assert victims(find(world, single(16))) == {"a1", "a2"}
 
 
+def test_the_last_victim_is_the_smallest_that_suffices(world):
+    world.add("n", 100)
+    world.run("large", "n", 60)
+    world.run("small", "n", 40)
+    assert victims(find(world, single(40))) == {"small"}
+    assert victims(find(world, single(50))) == {"large"}
+    assert victims(find(world, single(61))) == {"large", "small"}
+
+
+def test_a_pod_on_two_cards_is_one_victim_and_makes_another_one_unnecessary(world):
+    world.add("n", 8, 16)
+    world.run("both", "n", 8, 0, 1)
+    world.run("b", "n", 8, 1)
+    assert victims(find(world, single(8, cards=2))) == {"both"}
+    assert victims(find(world, single(9, cards=2))) is None
+
+
 def test_p18_the_pod_that_its_budget_protects_stays(world):
     world.add("n", 16, 16)
     world.run("a", "n", 16, 0, priority=LOW)
@@ -323,6 +340,13 @@ def test_of_zones_the_one_with_the_least_harm_is_chosen(world):
     assert found.plan.zone == "b"
     found = find(world, whole(2, 16, zone_key="zone", zone="a"))
     assert victims(found) == {"pa0", "pa1"}
+
+
+def test_a_gang_goes_only_as_a_whole_if_it_is_not_known_how_many_members_it_needs(world):
+    world.add("n", 16, 16)
+    world.run("g0", "n", 16, 0, gang="g", minimum=0)
+    world.run("g1", "n", 16, 1, gang="g", minimum=0)
+    assert victims(find(world, single(16))) == {"g0", "g1"}
 
 
 def test_nobody_goes_for_surplus_members(world):

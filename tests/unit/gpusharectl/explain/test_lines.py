@@ -182,12 +182,16 @@ def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
     wants, higher = pod("w", 4), important(pod("w", 4))
     shown = [line.plain for line in what_if_lines.draw(answer(seen, higher, 3))]
     assert shown[:3] == ["2 of 3 fit", "  small, GPU 0: 1", "  n, GPU 0: 1"]
-    at = shown.index("evicting these pods would make room on n, GPU 0:")
-    assert shown[at + 1] == "  default/stays  11 MiB, priority 0"
+    at = shown.index("these pods are being deleted, which makes room on n, GPU 1:")
+    assert shown[at + 1] == "  default/goes  16 MiB, priority 0, terminating"
     unchecked = shown[shown.index("not checked:") :]
     assert "  pods that are Pending already and would be scheduled first" in unchecked
     shown = [line.plain for line in what_if_lines.draw(answer(seen, wants, 1))]
     assert shown[:2] == ["it fits", "  small, GPU 0"]
+    full = ListedCluster([node("n", 16)], [on("stays", 11, "n", 0)])
+    shown = [line.plain for line in what_if_lines.draw(answer(full, higher, 2))]
+    at = shown.index("evicting these pods would make room on n, GPU 0:")
+    assert shown[at + 1] == "  default/stays  11 MiB, priority 0"
 
 
 def test_what_if_says_who_would_be_evicted_for_all_pods_and_where_they_would_go(seen):
@@ -215,5 +219,6 @@ def test_names_of_others_pods_that_one_may_not_know_are_left_out(seen):
     whole = Explained(view, True, True, None, view.outlook, [], [])
     text = "\n".join(line.plain for line in explained.draw(whole, NOW, verbose=True))
     assert "11 MiB used by a pod in another namespace" in text
-    assert "would make room on n, GPU 0:\n  a pod in another namespace  11 MiB, priority 0" in text
+    assert "makes room on n, GPU 1:\n  a pod in another namespace  16 MiB, priority 0" in text
     assert "stays" not in text
+    assert "goes" not in text
