@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import Final, NamedTuple
 
 from gpushare.planning.draft import Fit
@@ -14,6 +15,7 @@ from gpushare.preemption.put_back import CANDIDATES_A_STEP, Order, Outcome, put_
 
 MOST_STEPS: Final = 500_000  # candidates that are let go and put back again, of about 2 us
 STEPS_A_TRY: Final = 20
+MOST_SETS: Final = 28  # of cards that are tried: all pairs of 8
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 
@@ -90,8 +92,11 @@ class Chooser:
     ) -> Generator[None, None, Choice]:
         """Return victims of a single node for one pod that do less harm, if some are found.
 
-        For each card, those are put back first that are not on it.
+        For each choice of cards, those are put back first that are not on them. Victims that an
+        earlier search has chosen stay as they are.
         """
+        if not choice.harm.not_hinted:
+            return choice
         for order in _orders(area, shape):
             if not self._has_steps(area):
                 break
@@ -117,7 +122,7 @@ def _choice(area: VictimArea, outcome: Outcome) -> Choice:
 
 
 def _orders(area: VictimArea, shape: Shape) -> Iterator[Order]:
-    """Return orders in which those on some cards are put back last: of one card, or as needed."""
+    """Return orders in which those are put back last that are on the cards of one choice."""
     (room,) = area.room.nodes.values()
     need = shape.need
     everybody = list(_candidates(area))
@@ -125,8 +130,7 @@ def _orders(area: VictimArea, shape: Shape) -> Iterator[Order]:
     for uuid in room.wanted(shape):
         missing[uuid] = _needed(uuid, room.units_before(uuid), everybody, need.units)
     cheapest = sorted(missing, key=lambda uuid: missing[uuid])
-    sets = [cheapest[: need.card_count]] if need.card_count > 1 else [[c] for c in cheapest]
-    for cards in sets:
+    for cards in islice(combinations(cheapest, need.card_count), MOST_SETS):
         first = frozenset(
             each.uid
             for each in everybody

@@ -59,13 +59,20 @@ class _GangUnit:
     gone: list[Candidate]
     loose: list[Candidate]
 
+    @property
+    def dearness(self) -> tuple[int, tuple[str, str, str]]:
+        """Sort those first of which most members would go at least, and then the oldest."""
+        gang = self.whole.gang
+        return -(1 if self.loose else len(gang.members)), gang.age
+
 
 def put_back(area: VictimArea, level: int, order: Order) -> Generator[None, None, Outcome | None]:
     """Return victims up to a level; None if the members do not fit even if all of them go.
 
     The dearest are put back first: those of the highest level, then those without a hint, gangs
-    before single pods, then pods on nodes where many of them make room for few members, then the
-    smallest, then those that exist longest.
+    before single pods, and large gangs without surplus before others. Of single pods those come
+    first on whose node many make room for few members, then the smallest, then those that exist
+    longest.
     """
     return (yield from _PutBack(area, level, order).run())
 
@@ -83,8 +90,8 @@ class _PutBack:
             return None
         for key in sorted(parts):
             part = parts.pop(key)
-            ages = [(unit.whole.gang.age, number) for number, unit in enumerate(part.gangs)]
-            for _, number in (yield from sorted_in_steps(ages)):
+            keys = [(*unit.dearness, number) for number, unit in enumerate(part.gangs)]
+            for *_, number in (yield from sorted_in_steps(keys)):
                 yield from self._put_back_gang(part.gangs[number])
             yield from self._put_back_singles(part.batches)
         self._outcome.slots = self._room.found
