@@ -110,10 +110,12 @@ class GangPlanning:
         Return False if not all slots of the claim are free by now.
         """
         async with self._turn:
-            if not self._gangs.may_keep:
+            cooling = self._gangs.cooling()
+            steps = self.planner.are_usable(slots, pods, owner, cooling)
+            if not (await self.slices.run(steps) and self._gangs.may_keep):
                 return False
-            if self.planner.unusable(slots, pods, owner, self._gangs.cooling()):
-                return False
+            if self.planner.unusable(slots, pods, owner, cooling):
+                return False  # by what has just changed
             self._ledger.drop(Claim, owner)
             if group is None:
                 expires_at = self._gangs.state.clock.monotonic() + HELD_SECONDS

@@ -29,6 +29,7 @@ from gpushare.planning.shapes import EqualMembers, Reader, Shape, grouped
 
 JUDGED_A_STEP: Final = 64
 SLOTS_A_STEP: Final = 128
+NODES_A_STEP: Final = 16
 ATTEMPTS: Final = 3  # when the cluster changes while a plan is made
 
 
@@ -66,6 +67,28 @@ class Planner:
                 return found
         # The cluster changes faster than a plan is made.
         return NoPlan(NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG, gave_up=True)
+
+    def are_usable(
+        self,
+        slots: Sequence[Slot],
+        pods: Mapping[str, Pod],
+        owner: str,
+        cooling: Collection[str] = (),
+    ) -> Generator[None, None, bool]:
+        """Return whether all slots can be used now, in short steps; arguments as in ``unusable``.
+
+        If so, ``unusable`` then judges only the nodes that change.
+        """
+        seen, nodes = seen_now(self._world), by_node(slots)
+        names = list(nodes)
+        for first in range(0, len(names), NODES_A_STEP):
+            yield
+            some = [slot for name in names[first : first + NODES_A_STEP] for slot in nodes[name]]
+            here = {slot.pod_uid: pods[slot.pod_uid] for slot in some}
+            if self.unusable(some, here, owner, cooling):
+                return False
+        self._last = slots, seen
+        return True
 
     def unusable(
         self,

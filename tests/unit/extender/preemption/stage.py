@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
@@ -214,32 +214,36 @@ class Stage:
             self.store.put(changed(now, status={"conditions": conditions}))
 
     async def _preempt(self, pod: Pod, leader: Replica) -> None:
-        """As DefaultPreemption: the lowest pods of a node until the sum fits, then put back."""
+        """As DefaultPreemption, and with the extender's answer."""
         at = pod.status.nominated_node_name
         if at and any(e.metadata.deletion_timestamp and e.node == at for e in self._pods()):
             return  # PodEligibleToPreemptOthers
-        proposed = {}
-        for name in self.store.nodes:
-            lower = [e for e in self._on(name) if e.priority < pod.priority]
-            kept = self._sum(name) - sum(map(units_of, lower))
-            victims = []
-            for each in sorted(lower, key=lambda e: (-e.priority, e.metadata.name)):
-                if kept + units_of(each) + units_of(pod) <= self._size(name):
-                    kept += units_of(each)
-                else:
-                    victims.append(each)
-            if victims and kept + units_of(pod) <= self._size(name):
-                proposed[name] = [each.uid for each in victims]
+        proposed = {name: found for name in self.store.nodes if (found := self._victims(pod, name))}
         if not proposed:
             if at:  # without candidates it removes the nominated node; after a veto it does not
                 self.store.put(changed(pod, status={"nominated_node_name": None}))
             return
-        found = await leader.answers.preempt(pod, proposed)
-        if not found.kept:
-            return
-        name = min(found.kept, key=lambda each: (len(found.kept[each]), each))
-        by_uid = {each.uid: each for each in self._pods()}
-        victims = [by_uid[uid] for uid in found.kept[name] if uid in by_uid]
+        kept = (await leader.answers.preempt(pod, proposed)).kept
+        if kept:
+            name = min(kept, key=lambda each: (len(kept[each]), each))
+            self._evict(pod, name, kept[name])
+
+    def _victims(self, pod: Pod, name: str) -> list[str]:
+        """Return the victims of one node: all lower pods, less those that can be put back."""
+        lower = [e for e in self._on(name) if e.priority < pod.priority]
+        kept = self._sum(name) - sum(map(units_of, lower)) + units_of(pod)
+        if kept > self._size(name):
+            return []
+        victims = []
+        for each in sorted(lower, key=lambda e: (-e.priority, e.metadata.name)):
+            if kept + units_of(each) <= self._size(name):
+                kept += units_of(each)
+            else:
+                victims.append(each.uid)
+        return victims
+
+    def _evict(self, pod: Pod, name: str, uids: Collection[str]) -> None:
+        victims = [each for each in self._pods() if each.uid in uids]
         names = [each.metadata.name for each in victims]
         self.nominated.setdefault(pod.metadata.name, []).extend(names)
         for each in victims:
