@@ -116,11 +116,13 @@ class GangPlanning:
                 return False
             if self.planner.unusable(slots, pods, owner, cooling):
                 return False  # by what has just changed
+            if group is not None and not self._plans.are_waiting(group, slots):
+                return False
             self._ledger.drop(Claim, owner)
             if group is None:
                 expires_at = self._gangs.state.clock.monotonic() + HELD_SECONDS
                 self._ledger.keep(Hold(owner, tuple(slots), expires_at))
-            elif self._plans.are_waiting(group, slots):
+            else:
                 self._plans.take(group, Plan(tuple(slots)))
             return True
 

@@ -8,6 +8,7 @@ moment before the extender saw the last change: nothing else happens to the pod 
 import asyncio
 import time
 from collections.abc import Generator, Hashable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -17,6 +18,7 @@ from extender.gangs.planning import GangPlanning
 from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Outcome
+from gpushare.errors import RequestError
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
@@ -105,7 +107,9 @@ class WakeUps:
         for record in list(self._state.pods.pending.values()):
             yield
             pod = self._waiting(record)
-            if pod is not None:
+            if pod is None:
+                continue
+            with suppress(RequestError):  # explain says why
                 found.setdefault((-pod.priority, reader.shape_of(pod).key), []).append(pod)
         for pods in found.values():
             pods.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.uid))

@@ -144,12 +144,15 @@ class VictimEvictions:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(RETRY_SECONDS)
+            if self._is_evicted(pod):
+                record.evicted.add(pod.uid)
+                return True
             try:
                 await self._writer.evict_pod(pod, any_version=True)
             except NotLeading:
                 raise
-            except (NotFound, Conflict):
-                record.evicted.add(pod.uid)  # it is gone
+            except NotFound:
+                record.evicted.add(pod.uid)
                 return True
             except ApiError as err:
                 log.warning("victim not evicted", extra={**about, "why": str(err)})

@@ -20,12 +20,13 @@ from extender.preemption.evicting import VictimEvictions
 from extender.preemption.planning import PreemptionPlanning
 from extender.settings.configuration import PreemptionSettings
 from extender.watch.events import Notice
+from gpushare.errors import RequestError
 from gpushare.ledger.holds import Claim
 from gpushare.planning.shapes import Reader
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS: Final = 0.1
+EVERY_SECONDS: Final = 0.2
 MOST_REST_SECONDS: Final = 2.0
 REST: Final = 4  # times as long as a round took
 AGAIN_SECONDS: Final = 1.0  # between two searches for a preemptor without victims
@@ -104,6 +105,8 @@ class Evictor:
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Go on with all plans, and make those that are due."""
         if not await self._right.is_given():
+            for record in self._preemptions.all():
+                self._end(record)
             return
         for record in self._preemptions.all():
             await self._go_on(record, tasks)
@@ -162,9 +165,10 @@ class Evictor:
 
     def _kind(self, preemptor: Preemptor) -> object:
         """Return what is equal for pods for which a search finds the same."""
-        if preemptor.group is not None:
-            return preemptor.owner
-        return Reader(self._state).shape_of(preemptor.pods[0]).key, preemptor.priority
+        if preemptor.group is None:
+            with suppress(RequestError):
+                return Reader(self._state).shape_of(preemptor.pods[0]).key, preemptor.priority
+        return preemptor.owner
 
     async def _go_on(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:
         if not self._are_waiting(record):
@@ -176,7 +180,7 @@ class Evictor:
             self._running.add(record.owner)
             tasks.create_task(self._carry_out(record))
         elif all(self._state.ending.is_gone(uid) for uid in self._awaited(record)):
-            await self._give_room(record)
+            await self._give_room(record, tasks)
         elif any(map(self._is_late, record.evicted)):
             self._give_up(record)
         elif any(map(self._stays, record.waits_for)):
@@ -209,15 +213,15 @@ class Evictor:
         is_being_deleted = ending.seconds_left(uid) is not None
         return is_being_deleted and not ending.will_end(uid) and not ending.is_gone(uid)
 
-    async def _give_room(self, record: PreemptionRecord) -> None:
+    async def _give_room(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:
         """Turn the claim into a hold, and have the pods tried again."""
         group = self._state.groups.named(record.owner)
         if await self._planning.hold_claimed(record.owner, record.slots, record.pods, group):
             log.info("room is given", extra={"for": record.name})
             self._preemptions.succeeded(record.owner)
-            await asyncio.gather(
-                *(self._pokes.poke(pod) for pod in record.pods.values() if not pod.gates)
-            )
+            for pod in record.pods.values():
+                if not pod.gates:
+                    tasks.create_task(self._pokes.poke(pod))
             return
         # A GPU has failed, a node was cordoned, or a more important pod took the room.
         self._count_in_vain(record)

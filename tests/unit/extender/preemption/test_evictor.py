@@ -184,8 +184,7 @@ def test_equal_and_lower_pods_never_get_the_room_and_a_more_important_one_may():
         fill(stage)
         stage.start()
         stage.put("high", 10, priority=100)
-        stage.go(0.9)
-        assert len(stage.evicted) == 1
+        stage.go_until_evicted(1)
         for number in range(20):
             stage.put(f"equal-{number}", 10, priority=100)
             stage.put(f"low-{number}", 10, priority=1)
