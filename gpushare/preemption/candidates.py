@@ -18,7 +18,7 @@ from gpushare.preemption.model import PreemptionWorld, Rules
 
 MEMBERS_A_STEP: Final = 64
 UID_START: Final = 8  # characters of a uid that a hint has
-_LOWEST: Final = -(2**31)  # of all priorities
+LOWEST: Final = -(2**31)  # of all priorities
 _LAST: Final = ("\uffff", "", "")  # of all ages
 
 
@@ -100,7 +100,10 @@ class Candidates:
 def candidates_of(
     world: PreemptionWorld, members: Sequence[Pod], rules: Rules
 ) -> Generator[None, None, Candidates]:
-    """Return who may be a victim for these members, in short steps."""
+    """Return who may be a victim for these members, in short steps.
+
+    Of pods without GPU memory only those count of whose gang a member requests it.
+    """
     reader = _Reader(world, members, rules)
     for name in list(world.node_names()):
         yield
@@ -120,7 +123,7 @@ class _Reader:
         self._is_ruled = bool(rules.spared or rules.preemptible_only or rules.budgets.of)
         self._priority = min(pod.priority for pod in members)
         if any(pod.spec.preemption_policy == "Never" for pod in members):
-            self._priority = _LOWEST
+            self._priority = LOWEST
         groups = (world.group_of(pod.uid) for pod in members)
         self._own = {group.key for group in groups if group is not None}
 

@@ -9,7 +9,7 @@ from gpushare.planning.draft import Fit
 from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import Shape
 from gpushare.preemption.area import VictimArea
-from gpushare.preemption.candidates import Candidate, exceeded
+from gpushare.preemption.candidates import LOWEST, Candidate, exceeded
 from gpushare.preemption.model import Rules
 from gpushare.preemption.put_back import CANDIDATES_A_STEP, Order, Outcome, put_back
 
@@ -34,6 +34,7 @@ class Harm(NamedTuple):
 class Choice:
     """Each of the ``victims`` is needed, and together they are permitted.
 
+    There are none if room came meanwhile, or if a planner did not find that the members fit.
     ``slots`` are those of the members without the victims, if they were planned already.
     """
 
@@ -113,8 +114,7 @@ class Chooser:
 
 def _choice(area: VictimArea, outcome: Outcome) -> Choice:
     victims = outcome.victims
-    # Without victims: the cluster changed meanwhile, and the caller tries again.
-    level = max((each.level for each in victims), default=0)
+    level = max((each.level for each in victims), default=LOWEST)
     units = sum(each.units for each in victims)
     not_hinted = sum(not each.is_hinted for each in victims)
     harm = Harm(level, len(victims), units, not_hinted, area.name)

@@ -77,15 +77,14 @@ class VictimSearch:
         if choice is None:
             gave_up = found.gave_up or areas.limit.gave_up or chooser.budget.gave_up
             return replace(found, gave_up=gave_up)
-        if not choice.victims:
-            return None
         gone = {name: set(uids) for name, uids in candidates.ending.items()}
         for each in choice.victims:
             gone.setdefault(each.node, set()).add(each.uid)
         plan = yield from areas.plan(planner, choice, self._gone(gone))
         if not isinstance(plan, Plan):
             return None
-        return Preemption(plan, tuple([each.pod for each in choice.victims]))
+        victims = tuple([each.pod for each in choice.victims])
+        return Preemption(plan, victims, is_free=not gone)
 
     def _gone(self, pods: Mapping[str, set[str]]) -> Gone:
         return Gone(self._world.ledger, self._world.requests_used, pods)

@@ -79,16 +79,21 @@ class RunningWorld(PlannedWorld):
     @contextmanager
     def gone(self, pods: Iterable[str]) -> Iterator[None]:
         """Take pods away as long as the context lasts."""
-        taken = [(self.running.pop(uid), self.ledger.share(uid)) for uid in pods]
+        taken = [(self.running[uid], self.ledger.share(uid)) for uid in pods]
         for each, _ in taken:
-            self.ledger.remove_share(each.uid)
-            self._use.remove(each.uid)
-            self.groups.forget(each.uid)
+            self.stop(each.uid)
         try:
             yield
         finally:
             for each, share in taken:
                 self._start(each, share)
+
+    def stop(self, uid: str) -> None:
+        """Take a pod away for good."""
+        del self.running[uid]
+        self.ledger.remove_share(uid)
+        self._use.remove(uid)
+        self.groups.forget(uid)
 
     def ending(self) -> list[str]:
         return [uid for uid in self.running if self.will_end(uid)]
