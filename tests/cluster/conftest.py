@@ -20,6 +20,8 @@ from tests.cluster.history import History
 TESTS = "-".join(filter(None, ("gpushare-tests", os.environ.get("PYTEST_XDIST_WORKER"))))
 LOG_LINES = 40
 WHOLE = "whole"
+PRIORITIES = {"lowest": 1, "lower": 5, "low": 10, "high": 100}
+_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -99,3 +101,21 @@ def gates(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.kubectl("delete", *files)
     Gpushare(cluster).restart_extender()
+
+
+@pytest.fixture(scope="module")
+def priorities(cluster: Cluster) -> Iterator[None]:
+    """Create the priority classes."""
+    with cluster.api() as api:
+        for name, value in PRIORITIES.items():
+            described = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+            api.request("POST", _CLASSES, described)
+    yield
+    with cluster.api() as api:
+        for name in PRIORITIES:
+            api.request("DELETE", f"{_CLASSES}/{name}")

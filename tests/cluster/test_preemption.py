@@ -1,10 +1,7 @@
 """kube-scheduler's preemption, which only knows a node's total, and the extender's veto."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from localcluster.cluster import Cluster
 from localcluster.gpushare import CARD_MIB, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
@@ -13,25 +10,6 @@ from tests.cluster.expect import env_is_card_on_record, sums_are_right
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 HALF = CARD_MIB // 2
-CLASSES = {"lowest": 1, "lower": 5, "low": 10, "high": 100}
-PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
-
-
-@pytest.fixture
-def priorities(cluster: Cluster) -> Iterator[None]:
-    """Create the priority classes."""
-    with cluster.api() as api:
-        for name, value in CLASSES.items():
-            described = {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-            api.request("POST", PATH, described)
-        yield
-        for name in CLASSES:
-            api.request("DELETE", f"{PATH}/{name}")
 
 
 def judged(gpushare: Gpushare, outcome: str) -> float:
