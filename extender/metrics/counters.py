@@ -82,6 +82,7 @@ _KNOWN: Final = {
         "member_of_gang",
         "own_eviction",
         "no_victims",
+        "fits",
         "request",
     ),
     WAKE_UPS: ("poked", "refused"),

@@ -29,10 +29,12 @@ class Veto(StrEnum):
     MEMBER_OF_GANG = "member_of_gang"
     OWN_EVICTION = "own_eviction"
     NO_VICTIMS = "no_victims"
+    FITS = "fits"
     REQUEST = "request"
 
 
 NO_VICTIMS = "kube-scheduler named no victims"
+FITS = "the pod fits by now without any eviction"
 BREAKS_GANG = "a gang would go on with fewer members than it needs"
 OWN_EVICTION = "the extender evicts other pods for this one"
 
@@ -64,7 +66,8 @@ class ProposalJudge:
         """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
 
         A node without victims is left out: kube-scheduler takes it for an error of the whole
-        attempt. No pod is evicted for a request that no node can grant. A failing node is no
+        attempt. No pod is evicted for a request that no node can grant, nor if a node has got room
+        since kube-scheduler has tried the pod: it tries the pod again. A failing node is no
         obstacle: it may take pods again once the victims are deleted.
         """
         if self._preemptions.is_for(pod.uid):
@@ -82,6 +85,8 @@ class ProposalJudge:
                 found.vetoed[node] = Veto.NO_ROOM, why.text
             else:
                 needed = self._needed(pod, request, node, victims)
+                if not needed:
+                    return Proposals.none(proposed, Veto.FITS, FITS)
                 if self._breaks_gang(needed):
                     found.vetoed[node] = Veto.BREAKS_GANG, BREAKS_GANG
                 else:
@@ -117,7 +122,7 @@ class ProposalJudge:
         for victim in sorted(pods, key=lambda each: -each.priority):
             left = [uid for uid in needed if uid != victim.uid]
             fits = self._why_not(pod, request, node, left) is None
-            if left and fits and self._has_resources(pod, node, left):
+            if fits and self._has_resources(pod, node, left):
                 needed = left
         return tuple(needed)
 

@@ -50,6 +50,17 @@ def test_of_victims_on_two_cards_only_those_on_one_are_evicted(bench):
     assert judge(bench, waiting(units=8), "a1", "b1")[0] in (["a1"], ["b1"])
 
 
+def test_nobody_is_evicted_for_a_pod_that_fits_by_now(bench):
+    other = bound("m1", 16, "GPU-0", node="m")
+    bench.cluster.node_changed(node("m", 16))
+    bench.add(other)
+    end(bench, "a1")
+    proposed = {"m": ["uid-m1"], "n": ["uid-a2"]}
+    found = bench.cluster.scheduling.proposals.judge(waiting(units=8), proposed)
+    assert found.kept == {}
+    assert {veto for veto, _ in found.vetoed.values()} == {Veto.FITS}
+
+
 def test_a_victim_is_kept_for_the_cpu_that_it_uses(bench):
     cpu = {"cpu": "4"}
     made = node("n", 16, 16)
