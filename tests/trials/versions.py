@@ -21,7 +21,7 @@ from tests.cluster.kubernetes import CHOICES, VARIABLE
 from tests.trials.output import Say, exit_code, printer
 
 # A module with a `main`. What it brings up with `tests.cluster.bringup` has the chosen version.
-TRIALS: Final = ("tests.trials.faults", "tests.trials.replicas")
+TRIALS: Final = ("tests.trials.faults", "tests.trials.replicas", "tests.trials.preemption")
 MARK: Final = "every_version"
 ALL: Final = "all"
 

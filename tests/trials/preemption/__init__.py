@@ -1,0 +1,1 @@
+"""Pods are evicted for more important ones, on paper nodes, while programs are killed."""
