@@ -75,11 +75,15 @@ class Freed:
         stage.create(preemptor)
         created = time.monotonic()
         others: list[str] = []
+        victim_name = fillers[-1].name
+        # An equal pod that is created before that may as well be the one for which it is evicted.
+        wait_until("the eviction", lambda: self._unevicted(victim_name), seconds=PLACED_SECONDS)
+        began = time.monotonic()
         while not self._is_bound(preemptor.name):
             if time.monotonic() - created > PLACED_SECONDS:
                 stage.lost.append(f"freed {number}: {preemptor} was not placed")
                 break
-            if len(others) * STREAM_SECONDS < time.monotonic() - created:
+            if len(others) * STREAM_SECONDS < time.monotonic() - began:
                 level = rng.choice((EQUAL, LOWER))
                 gated = rng.random() < 0.5
                 other = described(f"o{len(others)}", SMALL, level, is_gated=gated)
@@ -87,7 +91,7 @@ class Freed:
                 others.append(other.name)
             time.sleep(0.02)
         took = time.monotonic() - created
-        self._judge(number, others, f"f{number}-victim")
+        self._judge(number, others, victim_name)
         stage.delete(preemptor.name, *others, *(each.name for each in fillers))
         self._wait_gone(f"f{number}-")
         return took
@@ -111,6 +115,10 @@ class Freed:
     def _is_bound(self, name: str) -> bool:
         found = self._stage.history.named(name)
         return found is not None and found.is_bound
+
+    def _unevicted(self, name: str) -> str | None:
+        found = self._stage.history.named(name)
+        return None if found is not None and found.by else f"{name} runs"
 
     def _wait_gone(self, prefix: str) -> None:
         def some() -> str | None:
