@@ -23,7 +23,7 @@ from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice, verdict
-from gpushare.placement.card_choice import FreeCards
+from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.verdict import Look, Verdict
@@ -66,7 +66,7 @@ class Scheduling:
         except RequestError as err:
             return reject_all(nodes, str(err))
         attempts = pods.begin_attempt(uid, now)
-        verdicts = self._verdicts(request, pod)
+        verdicts = self._verdicts(request, pod, nodes)
         few = how_many(self._few, attempts.count)
         if few and self._has_preferences(pod, nodes, verdicts):
             few = 0
@@ -92,7 +92,7 @@ class Scheduling:
         request = self._pods.request_of(pod)
         attempts = self._pods.attempts(pod.uid)
         self._pods.expire_expectations(pod.uid, now)
-        verdicts, tried = self._verdicts(request, pod), attempts.tried
+        verdicts, tried = self._verdicts(request, pod, nodes), attempts.tried
         order = prioritize.in_order(nodes, verdicts, tried)
         if order and order[0] in verdicts.fits:
             self._expect(pod, order[0], request, now)
@@ -118,24 +118,38 @@ class Scheduling:
         else cards that leave room for what else is expected, if there are any.
         """
         state, uid = self.state, pod.metadata.uid
-        account = self._ledger.account(node, besides=uid, priority=pod.spec.priority or 0)
-        if account is None or node in state.closed:
+        accounts = self._accounts(node, uid, pod.priority)
+        if not accounts or node in state.closed:
             return state.closed.get(node, NO_CARDS)
+        account = accounts[-1]
         reason = card_choice.why_unserved(account.inventory, request, state.unit_mib)
         if reason is not None:
             return reason
-        cards = self._cards(uid, node, account, request)
+        cards = self._cards(uid, node, accounts, request)
         if cards is None:
             return card_choice.why_no_set(account, request)
         if state.failing_nodes.is_cooling(node, state.clock.monotonic()):
             return COOLING
         return Placement(cards, account.inventory.is_legacy)
 
+    def _accounts(self, node: str, uid: str, priority: int) -> tuple[NodeAccount, ...]:
+        """Return the account of a node in which all claims count, and the one for this priority.
+
+        A pod gets room that is claimed for less important ones only if there is no other. If
+        nothing is claimed for these, there is one account; without cards there is none.
+        """
+        every, account = (
+            self._ledger.account(node, besides=uid, priority=each) for each in (None, priority)
+        )
+        if every is None or account is None:
+            return ()
+        return (account,) if every is account else (every, account)
+
     def _cards(
-        self, uid: str, node: str, account: NodeAccount, request: Request
+        self, uid: str, node: str, accounts: Sequence[NodeAccount], request: Request
     ) -> tuple[Card, ...] | None:
         expected, policy = self._pods.drop_expectation(uid), self.state.policies.card
-        slot = self._ledger.slot_of(uid)
+        slot, account = self._ledger.slot_of(uid), accounts[-1]
         if slot is not None and slot.node == node:
             return _these(slot.cards, account, request)
         if expected is not None and expected.node == node:
@@ -144,10 +158,12 @@ class Scheduling:
             if is_same and cards is not None:
                 return cards
         others = self._pods.expected_units(node)
-        found = card_choice.choose(account, request, policy, others)
-        if found is None and others:
-            found = card_choice.choose(account, request, policy)
-        return found
+        for each in accounts:
+            for units in (others, NOTHING) if others else (NOTHING,):
+                found = card_choice.choose(each, request, policy, units)
+                if found is not None:
+                    return found
+        return None
 
     def _judge(self, node: str, request: Request) -> Verdict:
         look = self._looks.get(node)
@@ -157,7 +173,11 @@ class Scheduling:
                 self._looks[node] = look
         return verdict.decide(look, request, self.state.policies, self.state.unit_mib, node)
 
-    def _verdicts(self, request: Request, pod: Pod) -> Verdicts:
+    def _verdicts(self, request: Request, pod: Pod, nodes: Sequence[str]) -> Verdicts:
+        """Return what is known about nodes for a pod that is asked about on ``nodes``.
+
+        Claims for less important pods count if it fits on one of these without their room.
+        """
         uid, ledger = pod.metadata.uid, self._ledger
         changes = ledger.changes
         changed = changes.since(self._looks_at)
@@ -168,27 +188,29 @@ class Scheduling:
                 self._looks.pop(name, None)
         self._looks_at = changes.now
         verdicts = self._cache.of(request)
-        priority = pod.spec.priority or 0
-        own = {*ledger.reserved_on(uid), *ledger.outranked(priority)}
-        if not own:
-            return verdicts
-        judged = {node: self.state.verdict(node, request, uid, priority) for node in own}
-        return verdicts.besides(judged)
+        priority = pod.priority
+        own, outranked = ledger.reserved_on(uid), ledger.outranked(priority)
+        for names in (own, outranked):
+            if names:
+                judged = {node: self.state.verdict(node, request, uid, priority) for node in names}
+                verdicts = verdicts.besides(judged)
+            if not outranked or any(node in verdicts.fits for node in nodes):
+                break
+        return verdicts
 
     def _expect(self, pod: Pod, node: str, request: Request, now: float) -> None:
         uid = pod.metadata.uid
         if not uid or self._ledger.has_reserve(uid):
             return  # what is reserved counts already
-        account = self._ledger.account(node, priority=pod.spec.priority or 0)
-        if account is None:
-            return
         look = self._looks.get(node)
-        cards = look.cards if look is not None else None
-        if cards is None or cards.account is not account:
-            cards = FreeCards(account, self._pods.expected_units(node))
-        chosen = card_choice.select(cards, request, self.state.policies.card)
-        if chosen is not None:
-            self._pods.expect(uid, node, chosen, request, now)
+        for account in self._accounts(node, "", pod.priority):
+            cards = look.cards if look is not None else None
+            if cards is None or cards.account is not account:
+                cards = FreeCards(account, self._pods.expected_units(node))
+            chosen = card_choice.select(cards, request, self.state.policies.card)
+            if chosen is not None:
+                self._pods.expect(uid, node, chosen, request, now)
+                return
 
     def _has_preferences(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
         return prefers_some_nodes(pod) or self.state.soft_taints.differ(

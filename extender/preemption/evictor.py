@@ -223,8 +223,11 @@ class Evictor:
                 if not pod.gates:
                     tasks.create_task(self._pokes.poke(pod))
             return
-        # A GPU has failed, a node was cordoned, or a more important pod took the room.
-        self._count_in_vain(record)
+        is_outranked = self._plans.is_outranked(record)
+        extra = {"for": record.name, "outranked": is_outranked}
+        log.warning("claimed room cannot be used", extra=extra)
+        if not is_outranked:  # a GPU has failed, a node was cordoned, its CPU was taken
+            self._count_in_vain(record)
         self._open(record, must_wait=bool(record.evicted))
 
     def _open(self, record: PreemptionRecord, *, must_wait: bool) -> None:

@@ -11,6 +11,7 @@ from extender.decisions.scheduling import Scheduling
 from extender.gangs.planning import GangPlanning
 from extender.metrics.counters import PREEMPTION_PLANS
 from extender.preemption.budgets import BudgetWatch
+from gpushare.contract import ANNOTATION_ASSUME_TIME
 from gpushare.ledger.holds import Claim
 from gpushare.planning.ask import Ask, NoPlan
 from gpushare.preemption.model import Budgets, Preemption, Rules
@@ -68,6 +69,31 @@ class PreemptionPlanning:
         """Return whether a pod is about to end, or about to be evicted for others."""
         return self._state.will_end(uid) or uid in self._leaving
 
+    def is_outranked(self, record: PreemptionRecord) -> bool:
+        """Return whether a more important pod has got room on the claimed GPUs since the claim."""
+        ledger = self._state.ledger
+        for slot in record.slots:
+            new = (each for each in ledger.shares(slot.node) if self._is_new(each.pod_uid, record))
+            users = [
+                *((each.pod_uid, each.cards) for _, each in ledger.slots_on(slot.node)),
+                *((each.pod_uid, each.cards) for each in ledger.reserves(slot.node)),
+                *((each.pod_uid, each.cards) for each in new),
+            ]
+            for uid, cards in users:
+                is_here = not set(slot.cards).isdisjoint(cards)
+                if is_here and self._priority_of(uid) > record.priority:
+                    return True
+        return False
+
+    def _is_new(self, uid: str, record: PreemptionRecord) -> bool:
+        pod = self._state.pod(uid)
+        at = pod.annotations.get(ANNOTATION_ASSUME_TIME, "") if pod is not None else ""
+        return at.isascii() and at.isdecimal() and int(at) >= record.claimed_at_ns
+
+    def _priority_of(self, uid: str) -> float:
+        pod = self._state.pod(uid)
+        return pod.priority if pod is not None else -inf
+
     def _rules(self, preemptor: Preemptor, budgets: Budgets) -> Rules:
         return replace(
             self._state.victim_rules,
@@ -90,6 +116,7 @@ class PreemptionPlanning:
             {slot.pod_uid: pods[slot.pod_uid] for slot in found.plan.slots},
             found.plan.slots,
             found.victims,
+            state.clock.wall_ns(),
             self._awaited(nodes) if not (found.victims or found.is_free) else (),
         )
         state.ledger.keep(Claim(record.owner, record.slots, inf, record.priority))

@@ -20,8 +20,8 @@ _number = attrgetter("number")
 class Besides:
     """The world without what an owner's hold and claim keep for the pods ``uids``.
 
-    Pods that are ``gone`` do not count either. ``nodes`` are where these slots and pods were when
-    this was made, and where there are claims that do not count against pods of this priority.
+    Pods that are ``gone`` do not count either, nor claims below ``priority``; None counts all other
+    claims. ``nodes`` are where these slots, claims and pods were when this was made.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Besides:
         world: World,
         owner: str,
         uids: Collection[str],
-        priority: int,
+        priority: int | None,
         gone: Gone = NOBODY,
     ) -> None:
         self.world = world
@@ -37,7 +37,8 @@ class Besides:
         kept = (world.ledger.hold_of(owner), world.ledger.claim_of(owner))
         slots = (slot for each in kept if each is not None for slot in each.slots)
         self._own = {slot.node for slot in slots if slot.pod_uid in uids}
-        self.nodes = self._own.union(world.ledger.outranked(priority), gone.nodes)
+        outranked = world.ledger.outranked(priority) if priority is not None else ()
+        self.nodes = self._own.union(outranked, gone.nodes)
         self._known: dict[str, tuple[NodeAccount | None, Mapping[str, int] | None]] = {}
 
     def left(self, name: str) -> tuple[NodeAccount | None, Mapping[str, int] | None]:
@@ -69,13 +70,13 @@ class Besides:
 
     def _slots(self, name: str) -> list[tuple[Kept, Slot]]:
         """Return the slots that do not count. With a reserve of its pod, a slot is counted once."""
-        ledger = self.world.ledger
+        ledger, priority = self.world.ledger, self._priority
         return [
             (kept, slot)
             for kept, slot in ledger.slots_on(name)
             if slot.pod_uid in self._uids
             and ledger.reserve_of(slot.pod_uid, name) is None
-            and (isinstance(kept, Hold) or kept.priority >= self._priority)
+            and (isinstance(kept, Hold) or priority is None or kept.priority >= priority)
         ]
 
 

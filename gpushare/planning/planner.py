@@ -44,8 +44,9 @@ class Planner:
     def plan(self, ask: Ask, gone: Gone = NOBODY) -> Generator[None, None, Plan | NoPlan]:
         """Return slots for the members, or why there are none, in steps of at most 2 ms.
 
-        Pods that are ``gone`` do not count. The cluster may change between steps. The slots fit at
-        the moment at which they are returned, so take them before anything else runs.
+        Pods that are ``gone`` do not count. Room that is claimed for less important pods is used
+        only if the members do not fit without it. The cluster may change between steps. The slots
+        fit at the moment at which they are returned, so take them before anything else runs.
         """
         if ask.least > len(ask.members):
             raise ValueError(f"{ask.least} slots for {len(ask.members)} members: ask for fewer")
@@ -55,8 +56,19 @@ class Planner:
             return NoPlan(UNREADABLE_MEMBER)
         if not groups:
             return Plan((), ask.zone or "")
+        priority = min(pod.priority for pod in ask.members)
+        found: Plan | NoPlan
+        if self._world.ledger.outranked(priority):
+            found = yield from self._planned(ask, groups, gone, None)
+            if isinstance(found, Plan):
+                return found
+        return (yield from self._planned(ask, groups, gone, priority))
+
+    def _planned(
+        self, ask: Ask, groups: list[EqualMembers], gone: Gone, priority: int | None
+    ) -> Generator[None, None, Plan | NoPlan]:
         for _ in range(ATTEMPTS):
-            attempt = Attempt(self._world, ask, groups, gone)
+            attempt = Attempt(self._world, ask, groups, gone, priority)
             yield from attempt.measure(self.indexes)
             found = yield from attempt.find()
             if isinstance(found, NoPlan):
@@ -128,15 +140,20 @@ class Planner:
 class Attempt:
     """One attempt to place the members in the cluster as it is now, without pods that are gone.
 
-    ``areas`` are those in which the members may be, the best first, once they are measured.
+    Claims below ``priority`` do not count; None counts all. ``areas`` are those in which the
+    members may be, the best first, once they are measured.
     """
 
     def __init__(
-        self, world: World, ask: Ask, groups: list[EqualMembers], gone: Gone = NOBODY
+        self,
+        world: World,
+        ask: Ask,
+        groups: list[EqualMembers],
+        gone: Gone,
+        priority: int | None,
     ) -> None:
         self._world, self._ask, self._groups = world, ask, groups
         self._shapes = {pod.uid: group.shape for group in groups for pod in group.pods}
-        priority = min(pod.priority for pod in ask.members)
         self.besides = Besides(world, ask.owner, self._shapes.keys(), priority, gone)
         self.areas: list[Area] = []
         self._hints = [

@@ -47,7 +47,8 @@ class VictimAreas:
     def measure(self, planner: Planner) -> Generator[None, None, None]:
         """Read what the eligible nodes have left."""
         groups, _ = yield from grouped(Reader(self._world), self._ask.members, self._ask.avoid)
-        attempt = Attempt(self._world, self._ask, groups, self._ending)
+        priority = min(pod.priority for pod in self._ask.members)
+        attempt = Attempt(self._world, self._ask, groups, self._ending, priority)
         yield from attempt.measure(planner.indexes)
         self._attempt = attempt
         yield from self._sort_gangs()

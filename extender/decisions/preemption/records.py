@@ -21,7 +21,7 @@ class PreemptionRecord:
     ``owner`` is the owner of the claim: the uid of a pod, or the name of a gang; ``name`` is for
     people. ``evicted`` are the uids of the ``victims`` whose eviction the API server has accepted,
     or who are gone. ``is_stopped``: no more of them are evicted. ``waits_for`` are pods that were
-    ending already.
+    ending already. ``claimed_at_ns`` is by the wall clock, to compare it with decisions.
     """
 
     owner: str
@@ -30,6 +30,7 @@ class PreemptionRecord:
     pods: dict[str, Pod]
     slots: tuple[Slot, ...]
     victims: tuple[Pod, ...]
+    claimed_at_ns: int
     waits_for: tuple[str, ...] = ()
     evicted: set[str] = field(default_factory=set)
     is_stopped: bool = False

@@ -130,7 +130,7 @@ def test_members_that_have_succeeded_count_for_the_gang():
 
 def test_kube_scheduler_evicts_nobody_for_a_pod_for_which_the_extender_does(bench):
     asks = waiting()
-    record = PreemptionRecord(asks.uid, asks.key, 100, {asks.uid: asks}, (), ())
+    record = PreemptionRecord(asks.uid, asks.key, 100, {asks.uid: asks}, (), (), 0)
     bench.cluster.scheduling.preemptions.put(record)
     assert judge(bench, asks, "a1", "a2")[1][0] is Veto.OWN_EVICTION
 
@@ -210,3 +210,23 @@ def test_a_new_leader_claims_for_nominated_pods_before_it_decides(bench):
     assert sum(e.claimed for e in bench.cluster.ledger.account("n").cards) == 0
     bench.cluster.scheduling.nominated.claim_all()
     assert sum(e.claimed for e in bench.cluster.ledger.account("n").cards) == 16
+
+
+async def test_a_more_important_pod_gets_claimed_room_only_if_there_is_no_other(bench):
+    for name in ("a1", "a2", "b1", "b2"):
+        end(bench, name)
+    bench.add(waiting(nominated="n"))  # claims one of two free cards
+    claimed = [e.claimed > 0 for e in bench.cluster.ledger.account("n").cards]
+    assert sorted(claimed) == [False, True]
+    bench.cluster.node_changed(node("m", 16))
+    for number in range(2):
+        higher = waiting(f"higher-{number}", 16, 200)
+        bench.add(higher)
+        best = bench.cluster.scheduling.filter(higher, ["n", "m"]).best
+        await bench.bind(higher, best)
+        cards = bench.kube.pods[higher.metadata.name].annotations[ANNOTATION_CARDS]
+        assert best == "m" or not claimed[int(cards.removeprefix("GPU-"))]
+        bench.watch_catches_up()
+    last = waiting("last", 16, 200)
+    assert offered(bench, last)
+    assert not offered(bench, waiting("equal", 16, 100))

@@ -397,7 +397,7 @@ class Remembering(RuleBasedStateMachine):
 
     def remembered(self, which):
         self.cluster.pods.expire_expectations("uid-nobody", self.made.time.now)
-        return self.scheduling._verdicts(which, pod("nobody"))
+        return self.scheduling._verdicts(which, pod("nobody"), [])
 
     @invariant()
     def what_is_remembered_is_what_is_true(self):
