@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -86,14 +86,21 @@ class GangPlanning:
             self._gangs.give_up(group)
         return await self.plan(group)
 
-    async def hold_for(self, ask: Ask, expires_at: float) -> bool:
-        """Keep slots for pods that are in no gang; return False if there is no room."""
+    async def hold_for(
+        self, ask: Ask, expires_at: float, may_use: Callable[[str], bool] = lambda _: True
+    ) -> bool:
+        """Keep slots for pods that are in no gang; return False if there is no room.
+
+        ``may_use`` is asked about each node right before; False if it denies one.
+        """
         async with self._turn:
             found = await self._made(ask)
             pods = {pod.uid: pod for pod in ask.members}
             if isinstance(found, NoPlan) or not self._gangs.may_keep:
                 return False
             if self.planner.unusable(found.slots, pods, ask.owner, ask.cooling):
+                return False
+            if not all(may_use(slot.node) for slot in found.slots):
                 return False
             self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
             return True

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.decisions.gangs.gated import GatedQueue
-from gpushare.contract import GATE_ADMISSION
+from extender.gangs.gated_pods import GatedPods
+from extender.gangs.planning import GangPlanning
+from gpushare.contract import ANNOTATION_CARDS, GATE_ADMISSION
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod
@@ -97,3 +99,29 @@ async def test_a_pod_whose_room_was_lost_is_planned_again():
         await admission.check(tasks)
     assert cluster.held == 1
     running.cancel()
+
+
+async def test_room_that_appears_while_pods_are_tried_goes_to_the_most_urgent_that_fits():
+    cluster, _, _ = stage({"a": (16,), "b": (16,)})
+    for name in "ab":
+        cluster.add(pod(f"on-{name}", 16, node=name, annotations={ANNOTATION_CARDS: "GPU-0"}))
+    for name, units, priority in (("urgent", 12, 2), ("second", 6, 1), ("last", 3, 0)):
+        spec = {"scheduling_gates": (OURS,), "priority": priority}
+        cluster.add(changed(pod(name, units), spec=spec))
+    tried = []
+
+    class Freeing(GangPlanning):
+        async def hold_for(self, ask, *more):
+            tried.append(ask.owner)
+            found = await super().hold_for(ask, *more)
+            if len(tried) == 1:
+                cluster.delete("on-b")
+            return found
+
+    gated = GatedPods(cluster.cluster.state, Freeing(cluster.cluster.scheduling))
+    await gated.begin_round()
+    await gated.plan()
+    state = cluster.cluster.state
+    kept = [name for name in ("urgent", "second", "last") if state.ledger.slot_of(f"uid-{name}")]
+    assert kept == ["urgent", "last"]
+    assert tried == ["uid-urgent", "uid-second", "uid-urgent", "uid-second", "uid-last"]
