@@ -12,8 +12,6 @@ from tests.trials.preemption.stage import CARDS, NODES, PODS, UNITS, Described, 
 SIZES: Final = 2, 3, 5, 7, 11
 LEVELS: Final = 3
 MOST_ATTEMPTS: Final = 1.05  # of kube-scheduler for each pod that is placed
-# Before a GPU is freed: a round of the extender that has begun gives it to those not yet tried.
-QUIET_SECONDS: Final = 0.3
 FREED_SECONDS: Final = 30.0  # at most, until a freed GPU is used again
 
 
@@ -49,7 +47,6 @@ class Wake:
             if not queue:
                 break
             fitting = _fitting(queue)
-            time.sleep(QUIET_SECONDS)
             stage.delete(filler.name)
             queue = [each for each in queue if each not in fitting]
             left = {each.name for each in queue}
