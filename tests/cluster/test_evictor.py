@@ -199,7 +199,7 @@ def test_exactly_one_pod_is_evicted_where_sums_have_room_and_no_gpu_has(
 
     wait_event(pods, victim, "evicted for")
     assert [text for reason, text in told(pods, victim) if reason == "GpusharePreempted"] == [
-        f"evicted for pod default/high of priority 100, which needs its room on node {NODE}"
+        f"evicted for pod default/high of priority 100, which needs its GPU memory on node {NODE}"
     ]
     wait_event(pods, "high", "evicting 1 pod")
     (text,) = (text for reason, text in told(pods, "high") if reason == "GpusharePreempting")

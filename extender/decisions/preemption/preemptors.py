@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -17,7 +18,7 @@ from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
 
-QUIET_SECONDS: Final = 0.5  # after a rejection, in which kube-scheduler may preempt by itself
+QUIET_SECONDS: Final = 0.25  # after a rejection, in which kube-scheduler may preempt by itself
 NOMINATED_SECONDS: Final = 2.0  # until the watch shows the nominated node of a kept proposal
 _NEVER: Final = "Never"
 
@@ -26,7 +27,8 @@ _NEVER: Final = "Never"
 class Preemptor:
     """A pod, or a gang (``group``), that waits. ``hinted`` are victims of an earlier plan for it.
 
-    ``pods`` are those that wait, the first one gets Events. ``name`` is for people.
+    ``pods`` are those that wait, the first one gets Events. ``name`` is for people. ``since`` is
+    when kube-scheduler was first told that a pod fits nowhere, in seconds of a monotonic clock.
     """
 
     owner: str
@@ -35,6 +37,7 @@ class Preemptor:
     pods: tuple[Pod, ...]
     hinted: frozenset[str]
     group: Group | None = None
+    since: float = inf
 
     @property
     def order(self) -> tuple[int, bool, bool, str, str]:
@@ -76,7 +79,8 @@ class Preemptors:
             yield
             if found is not None:
                 waiting.append(found)
-        self._since = {each.owner: self._since.get(each.owner, now) for each in waiting}
+        before = self._since
+        self._since = {each.owner: min(before.get(each.owner, now), each.since) for each in waiting}
         due = (each for each in waiting if self._is_due(each, now))
         return sorted(due, key=lambda each: each.order)
 
@@ -143,7 +147,9 @@ class Preemptors:
         is_left = pod.waits_for_admission if pod.gates else _is_rejected(record, pod)
         if not is_left or _is_left_to_others(pod):
             return None
-        return Preemptor(pod.uid, f"pod {pod.key}", pod.priority, (pod,), hinted_victims(pod))
+        since = record.asked.since if record.asked is not None else inf
+        name, hinted = f"pod {pod.key}", hinted_victims(pod)
+        return Preemptor(pod.uid, name, pod.priority, (pod,), hinted, since=since)
 
     def _of_gang(self, group: Group, lowest: int) -> Preemptor | None:
         owner = str(group.key)
