@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Generator, Hashable, Iterable
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -31,6 +32,8 @@ UNTRIED_SECONDS: Final = 1.0  # in which kube-scheduler tries a pod by itself
 HELD_SECONDS: Final = 5.0  # for a pod that was poked
 SHAPES_AT_ONCE: Final = 20  # that have no room, in one round
 
+_Kind = tuple[int, Hashable]  # negative priority, and shape
+
 
 class WakeUps:
     """Wakes exactly as many pods as there is room for, the most urgent first.
@@ -48,7 +51,8 @@ class WakeUps:
     ) -> None:
         self._state, self._gangs, self._planning = state, gangs, planning
         self._pokes, self._right = pokes, right
-        self._fits_since: dict[Hashable, float] = {}  # by priority and shape
+        self._fits_since: dict[_Kind, float] = {}
+        self._full_at: dict[_Kind, float] = {}  # others are tried first
         self._retries: Retries[str] = Retries(state.clock, 30.0, 300.0)
         self._seen: tuple[int, int, int] | None = None
 
@@ -63,22 +67,25 @@ class WakeUps:
         """Wake the pods that fit, and that kube-scheduler has not tried since they do."""
         state = self._state
         seen = state.ledger.changes.now, state.resource_changes.now, state.pods.changes.now
-        if seen == self._seen and not self._fits_since:
+        if seen == self._seen and not self._fits_since and not len(self._retries):
             return
         if not await self._right.is_given():
             return
         self._seen = seen
         kinds = await self._planning.slices.run(self._rejected())
-        self._retries.keep_only({pod.uid for pods in kinds.values() for pod in pods})
+        self._retries.keep_only(state.pods.pending)
+        self._full_at = {kind: at for kind, at in self._full_at.items() if kind in kinds}
         fits_since, self._fits_since = self._fits_since, {}
         full = 0
-        for kind, pods in kinds.items():
+        for kind in sorted(kinds, key=lambda kind: (kind[0], self._full_at.get(kind, -inf))):
             await self._planning.slices.pause()
-            full += not await self._wake(kind, pods, fits_since.get(kind))
+            if not await self._wake(kind, kinds[kind], fits_since.get(kind)):
+                self._full_at[kind] = state.clock.monotonic()
+                full += 1
             if full == SHAPES_AT_ONCE:
                 break
 
-    async def _wake(self, kind: Hashable, pods: Iterable[Pod], since: float | None) -> bool:
+    async def _wake(self, kind: _Kind, pods: Iterable[Pod], since: float | None) -> bool:
         """Wake those of equal pods for which there is room; return False if there is none."""
         now, is_first = self._state.clock.monotonic(), True
         for pod in pods:
@@ -101,9 +108,9 @@ class WakeUps:
                 break
         return True
 
-    def _rejected(self) -> Generator[None, None, dict[Hashable, list[Pod]]]:
-        """Return the pods that wait for room by priority and shape, the most urgent first."""
-        reader, found = Reader(self._state), dict[tuple[int, Hashable], list[Pod]]()
+    def _rejected(self) -> Generator[None, None, dict[_Kind, list[Pod]]]:
+        """Return the pods that wait for room by kind, the oldest first."""
+        reader, found = Reader(self._state), dict[_Kind, list[Pod]]()
         for record in list(self._state.pods.pending.values()):
             yield
             pod = self._waiting(record)
@@ -113,7 +120,7 @@ class WakeUps:
                 found.setdefault((-pod.priority, reader.shape_of(pod).key), []).append(pod)
         for pods in found.values():
             pods.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.uid))
-        return {kind: found[kind] for kind in sorted(found, key=lambda kind: kind[0])}
+        return found
 
     def _waiting(self, record: PodRecord) -> Pod | None:
         pod, asked, state = record.pod, record.asked, self._state

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final
@@ -41,7 +41,7 @@ _decode_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
 class BudgetsUnknown(ApiError):
-    """Without knowing the PodDisruptionBudgets no pod may be chosen for eviction."""
+    """The pods of a budget cannot be listed."""
 
 
 class BudgetWatch:
@@ -72,25 +72,34 @@ class BudgetWatch:
                 log.warning("no pod is preempted: budgets are unknown", extra={"why": str(err)})
             await asyncio.sleep(backoff.next())
 
-    async def of_pods_in(self, namespaces: Collection[str]) -> Budgets:
-        """Return the budgets of these namespaces. Raise BudgetsUnknown if they cannot be read."""
-        if not self.known.is_set():
-            raise BudgetsUnknown("PodDisruptionBudgets are not listed yet")
-        here = [each for each in self._budgets.values() if each.metadata.namespace in namespaces]
-        if len(here) > MOST_LISTED:
-            raise BudgetsUnknown(
-                f"{len(here)} PodDisruptionBudgets: at most {MOST_LISTED} are read"
-            )
-        found = await asyncio.gather(*map(self._pods_of, here))
+    async def of_pods_in(self, namespaces: Collection[str]) -> tuple[Budgets, frozenset[str]]:
+        """Return the budgets of these namespaces, and those of which they cannot be read.
+
+        No pod there may be chosen for eviction.
+        """
         of: dict[str, list[str]] = defaultdict(list)
-        for budget, uids in zip(here, found, strict=True):
-            for uid in uids:
-                of[uid].append(budget.key)
-        # As they are now: other pods may have been evicted meanwhile.
-        now = [self._budgets.get(budget.key, budget) for budget in here]
-        return Budgets(
-            {uid: tuple(keys) for uid, keys in of.items()}, {each.key: each.allowed for each in now}
-        )
+        allowed: dict[str, int] = {}
+        unknown = set[str]()
+        for namespace in sorted(namespaces):
+            here = [each for each in self._budgets.values() if each.metadata.namespace == namespace]
+            try:
+                found = await self._pods_of_all(here)
+            except BudgetsUnknown as err:
+                log.warning("budgets unknown", extra={"namespace": namespace, "why": str(err)})
+                unknown.add(namespace)
+                continue
+            for budget, uids in zip(here, found, strict=True):
+                # As it is now: other pods may have been evicted meanwhile.
+                allowed[budget.key] = self._budgets.get(budget.key, budget).allowed
+                for uid in uids:
+                    of[uid].append(budget.key)
+        budgets = Budgets({uid: tuple(keys) for uid, keys in of.items()}, allowed)
+        return budgets, frozenset(unknown)
+
+    async def _pods_of_all(self, budgets: Sequence[DisruptionBudget]) -> list[frozenset[str]]:
+        if not self.known.is_set() or len(budgets) > MOST_LISTED:
+            raise BudgetsUnknown(f"{len(budgets)} are known: at most {MOST_LISTED} are read")
+        return await asyncio.gather(*map(self._pods_of, budgets))
 
     def replaced(self, items: list[DisruptionBudget]) -> None:
         self._budgets = {each.key: each for each in items}

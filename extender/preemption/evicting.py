@@ -10,6 +10,7 @@ from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.preemption.preemptors import Preemptors
 from extender.decisions.preemption.records import PreemptionRecord, Preemptions
+from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Outcome, Release, Releaser
 from extender.metrics.counters import PREEMPTION_VICTIMS
 from extender.preemption.budgets import BudgetWatch
@@ -44,11 +45,13 @@ class VictimEvictions:
         budgets: BudgetWatch,
         writer: Writer,
         releaser: Releaser,
+        right: PatchRight,
         notice: Notice,
     ) -> None:
         self._state, self._clock = state, state.clock
         self._preemptions, self._preemptors, self._budgets = preemptions, preemptors, budgets
-        self._writer, self._releaser, self._notice = writer, releaser, notice
+        self._writer, self._releaser = writer, releaser
+        self._right, self._notice = right, notice
         self._next_at = float("-inf")
         self._sent: dict[str, float] = {}  # when pods were evicted, by uid
         self._trials = asyncio.Semaphore(TRIED_AT_ONCE)
@@ -60,19 +63,24 @@ class VictimEvictions:
         evicted before the API server has agreed to evict each of them, as far as it can tell.
         """
         try:
-            if await self._announce(record) and await self._may_evict_all(record):
+            outcome = await self._announce(record)
+            if outcome is not Outcome.RELEASED:
+                record.is_stopped = record.must_wait = True
+                if outcome is Outcome.REFUSED:
+                    self._right.doubt()
+            elif not await self._may_evict_all(record):
+                record.is_stopped = True
+            elif not record.is_stopped:
                 self._tell_preemptor(record)
                 await self._evict_all(record)
-            else:
-                record.is_stopped = True
         except NotLeading:
             record.is_stopped = True  # the next leader goes on
 
-    async def _announce(self, record: PreemptionRecord) -> bool:
+    async def _announce(self, record: PreemptionRecord) -> Outcome:
         pod = next(iter(record.pods.values()))
         written = {ANNOTATION_EVICTING: evicting_hint.encode(record.victims)}
         patch = {"metadata": {"uid": pod.uid, "annotations": written}}
-        return await self._releaser.patch(Release(pod, patch)) is Outcome.RELEASED
+        return await self._releaser.patch(Release(pod, patch))
 
     async def _may_evict_all(self, record: PreemptionRecord) -> bool:
         """Return whether the API server would evict each victim now, and spare those it would not.
@@ -102,9 +110,6 @@ class VictimEvictions:
                 record.evicted.add(pod.uid)
                 continue
             await self._wait_for_turn()
-            if record.is_stopped or not self._is_wanted(record):
-                record.is_stopped = True
-                return
             if not await self._evict(record, pod):
                 self._preemptions.spare(pod.uid, self._clock.monotonic())
                 record.is_stopped = True
@@ -120,7 +125,7 @@ class VictimEvictions:
     async def _budgeted_first(self, victims: Iterable[Pod]) -> list[Pod]:
         """Return the victims, first those that are most likely to be refused."""
         pods = list(victims)
-        budgets = await self._budgets.of_pods_in({pod.metadata.namespace for pod in pods})
+        budgets, _ = await self._budgets.of_pods_in({pod.metadata.namespace for pod in pods})
         return sorted(pods, key=lambda pod: pod.uid not in budgets.of)
 
     async def _wait_for_turn(self) -> None:
@@ -144,6 +149,8 @@ class VictimEvictions:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(RETRY_SECONDS)
+            if record.is_stopped or not self._is_wanted(record):
+                return False
             if self._is_evicted(pod):
                 record.evicted.add(pod.uid)
                 return True

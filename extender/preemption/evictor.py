@@ -4,6 +4,8 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
@@ -15,7 +17,7 @@ from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from extender.metrics.counters import PREEMPTIONS_IN_VAIN
-from extender.preemption.budgets import BudgetsUnknown, BudgetWatch
+from extender.preemption.budgets import BudgetWatch
 from extender.preemption.evicting import VictimEvictions
 from extender.preemption.planning import PreemptionPlanning
 from extender.settings.configuration import PreemptionSettings
@@ -29,11 +31,20 @@ log = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 0.2
 MOST_REST_SECONDS: Final = 2.0
 REST: Final = 4  # times as long as a round took
-AGAIN_SECONDS: Final = 1.0  # between two searches for a preemptor without victims
 UNCHANGED_SECONDS: Final = 30.0
+MOST_DOUBLED: Final = 5  # from a second
 SEARCHES_AT_ONCE: Final = 20  # in one round
 OPEN_SECONDS: Final = 5.0  # in which a plan that was stopped is replaced
 TAKEOVER_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The last search for an owner: what it was based on, when it was, how many were before it."""
+
+    revision: tuple[int, int, int]
+    at: float
+    times: int
 
 
 class Evictor:
@@ -79,20 +90,22 @@ class Evictor:
             budgets=budgets,
             writer=writer,
             releaser=releaser,
+            right=right,
             notice=notice,
         )
         self._running: set[str] = set()  # owners
-        self._tried: dict[str, tuple[tuple[int, int, int], float]] = {}  # revision and when
+        self._searched: dict[str, _Search] = {}  # by owner
+        self._given: dict[str, PreemptionRecord] = {}  # until their pods are bound
 
     async def take_over(self) -> None:
         """Claim again what a former leader was making room for; call it before the first answer."""
-        with suppress(BudgetsUnknown, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(TAKEOVER_SECONDS):
                 if not await self._right.is_given():
                     return
                 await self._budgets.known.wait()
                 for preemptor in await self._planning.slices.run(self._preemptors.begun()):
-                    await self._plans.claim(preemptor, may_evict=True)
+                    await self._plans.claim(preemptor, may_evict=True, is_begun=True)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -110,6 +123,7 @@ class Evictor:
             return
         for record in self._preemptions.all():
             await self._go_on(record, tasks)
+        self._check_given()
         if not self._budgets.known.is_set():
             return
         await self._plan_all()
@@ -118,12 +132,12 @@ class Evictor:
 
     async def _plan_all(self) -> None:
         without_victims: set[object] = set()  # shapes and priorities
-        searches = 0
+        exists = self._preemptors.exists
+        self._preemptions.keep_only(exists)
+        self._searched = {owner: each for owner, each in self._searched.items() if exists(owner)}
         due = await self._planning.slices.run(self._preemptors.due())
-        owners = {*self._preemptors.waiting, *(each.owner for each in self._preemptions.all())}
-        self._preemptions.keep_only(owners)
-        self._tried = {owner: tried for owner, tried in self._tried.items() if owner in owners}
-        for preemptor in due:
+        searches = 0
+        for preemptor in sorted(due, key=self._order):
             kind = self._kind(preemptor)
             if kind in without_victims or not self._is_due(preemptor):
                 continue
@@ -135,28 +149,38 @@ class Evictor:
                 break
 
     async def _plan(self, preemptor: Preemptor) -> bool:
-        revision, now = self._revision(preemptor), self._clock.monotonic()
-        self._tried[preemptor.owner] = revision, now
-        may_evict = not self._preemptions.has_to_wait(preemptor.owner, now)
-        try:
-            record = await self._plans.claim(preemptor, may_evict=may_evict)
-        except BudgetsUnknown as err:
-            log.warning("no pod is evicted", extra={"for": preemptor.name, "why": str(err)})
+        owner, now = preemptor.owner, self._clock.monotonic()
+        before = self._searched.get(owner)
+        times = before.times + 1 if before is not None else 0
+        self._searched[owner] = _Search(self._revision(preemptor), now, times)
+        may_evict = not self._preemptions.has_to_wait(owner, now)
+        record = await self._plans.claim(preemptor, may_evict=may_evict)
+        if record is None:
             return False
-        if record is not None:
-            extra = {"for": record.name, "victims": len(record.victims), "slots": len(record.slots)}
-            log.info("room is claimed", extra=extra)
-        return record is not None
+        extra = {"for": record.name, "victims": len(record.victims), "slots": len(record.slots)}
+        log.info("room is claimed", extra=extra)
+        return True
+
+    def _order(self, preemptor: Preemptor) -> tuple[int, float]:
+        """Sort the most important first, and of these those for whom it was searched least."""
+        search = self._searched.get(preemptor.owner)
+        return -preemptor.priority, search.at if search is not None else -inf
 
     def _is_due(self, preemptor: Preemptor) -> bool:
         """Return whether a search may find what the last one has not.
 
-        Pods that could not be evicted for a while are no change of the cluster.
+        Searches in vain become rarer. That a pod may be a victim again is no change of the cluster.
         """
-        revision, at = self._tried.get(preemptor.owner, (None, float("-inf")))
-        seconds = self._clock.monotonic() - at
-        has_changed = revision != self._revision(preemptor)
-        return seconds >= (AGAIN_SECONDS if has_changed else UNCHANGED_SECONDS)
+        search = self._searched.get(preemptor.owner)
+        if search is None:
+            return True
+        is_changed = search.revision != self._revision(preemptor)
+        seconds = (
+            min(UNCHANGED_SECONDS, 2.0 ** min(search.times, MOST_DOUBLED))
+            if is_changed
+            else UNCHANGED_SECONDS
+        )
+        return self._clock.monotonic() - search.at >= seconds
 
     def _revision(self, preemptor: Preemptor) -> tuple[int, int, int]:
         version = preemptor.group.version if preemptor.group is not None else 0
@@ -171,41 +195,29 @@ class Evictor:
         return preemptor.owner
 
     async def _go_on(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:
+        is_gone = self._state.ending.is_gone
         if not self._are_waiting(record):
             self._end(record)
+            if self._preemptors.exists(record.owner):
+                self._note_given(record)  # by admission, for example
         elif record.is_stopped:
-            # Planned again with what is ending by now; if that is refused too, not at once.
-            self._open(record, must_wait=not self._preemptions.may_try_again(record))
+            self._replace(record)
         elif record.victims and not record.evicted and record.owner not in self._running:
             self._running.add(record.owner)
             tasks.create_task(self._carry_out(record))
-        elif all(self._state.ending.is_gone(uid) for uid in self._awaited(record)):
+        elif all(is_gone(pod.uid) for pod in record.victims):
             await self._give_room(record, tasks)
         elif any(map(self._is_late, record.evicted)):
             self._give_up(record)
-        elif any(map(self._stays, record.waits_for)):
-            self._end(record)
 
     async def _carry_out(self, record: PreemptionRecord) -> None:
         try:
             await self._evictions.carry_out(record)
-        except BudgetsUnknown:
-            record.is_stopped = True
         finally:
             self._running.discard(record.owner)
 
     def _are_waiting(self, record: PreemptionRecord) -> bool:
         return all(map(self._preemptors.still_waits, record.pods))
-
-    def _awaited(self, record: PreemptionRecord) -> list[str]:
-        """Return the uids of the pods whose end the plan needs."""
-        if record.victims:
-            return [pod.uid for pod in record.victims]
-        return list(record.waits_for)
-
-    def _stays(self, uid: str) -> bool:
-        """Return whether a pod does not end after all, or has outlived its grace period."""
-        return not (self._state.ending.is_gone(uid) or self._plans.will_go(uid))
 
     def _is_late(self, uid: str) -> bool:
         """Return whether a pod has outlived its grace period."""
@@ -215,28 +227,59 @@ class Evictor:
 
     async def _give_room(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:
         """Turn the claim into a hold, and have the pods tried again."""
+        revision = self._ledger.changes.now, self._state.resource_changes.now
         group = self._state.groups.named(record.owner)
+        if record.tried == revision and self._plans.waits_for_others(record):
+            return
         if await self._planning.hold_claimed(record.owner, record.slots, record.pods, group):
             log.info("room is given", extra={"for": record.name})
-            self._preemptions.succeeded(record.owner)
+            self._preemptions.drop(record.owner)
+            self._note_given(record)
             for pod in record.pods.values():
                 if not pod.gates:
                     tasks.create_task(self._pokes.poke(pod))
-            return
-        is_outranked = self._plans.is_outranked(record)
-        extra = {"for": record.name, "outranked": is_outranked}
-        log.warning("claimed room cannot be used", extra=extra)
-        if not is_outranked:  # a GPU has failed, a node was cordoned, its CPU was taken
-            self._count_in_vain(record)
-        self._open(record, must_wait=bool(record.evicted))
+        elif self._plans.waits_for_others(record):
+            record.tried = revision
+        elif not record.victims:
+            self._end(record)
+        else:
+            is_outranked = self._plans.is_outranked(record)
+            extra = {"for": record.name, "outranked": is_outranked}
+            log.warning("claimed room cannot be used", extra=extra)
+            if not is_outranked:  # a GPU has failed, a node was cordoned, its CPU was taken
+                self._count_in_vain(record)
+            record.must_wait = True
+            self._replace(record)
 
-    def _open(self, record: PreemptionRecord, *, must_wait: bool) -> None:
-        """Let another plan replace this one; until then nobody else gets its room."""
-        self._preemptions.drop(record.owner)
-        until = self._clock.monotonic() + OPEN_SECONDS
-        self._ledger.keep(Claim(record.owner, record.slots, until, record.priority))
-        self._tried.pop(record.owner, None)
-        if must_wait:
+    def _note_given(self, record: PreemptionRecord) -> None:
+        """Let the next plan wait if kube-scheduler rejects the pod where it has got room.
+
+        This is forgotten once the pod is bound.
+        """
+        self._given[record.owner] = record
+        self._preemptions.wait_longer(record.owner, self._clock.monotonic())
+
+    def _check_given(self) -> None:
+        """Count the rooms that were given and not used, because kube-scheduler rejects the pods."""
+        for owner, record in list(self._given.items()):
+            is_left = self._are_waiting(record)
+            if is_left or not self._preemptors.exists(owner):
+                del self._given[owner]
+            if is_left:
+                log.warning("room is not used", extra={"for": record.name})
+                self._count_in_vain(record)
+
+    def _replace(self, record: PreemptionRecord) -> None:
+        """Let another plan replace one that was stopped; nobody gets what it has freed until then.
+
+        It is made with what is ending by now; if that is refused too, not at once.
+        """
+        self._end(record)
+        self._searched.pop(record.owner, None)
+        if record.evicted:
+            until = self._clock.monotonic() + OPEN_SECONDS
+            self._ledger.keep(Claim(record.owner, record.slots, until, record.priority))
+        if record.must_wait or not self._preemptions.may_try_again(record):
             self._preemptions.wait_longer(record.owner, self._clock.monotonic())
 
     def _give_up(self, record: PreemptionRecord) -> None:

@@ -14,7 +14,7 @@ from extender.preemption.budgets import BudgetWatch
 from gpushare.contract import ANNOTATION_ASSUME_TIME
 from gpushare.ledger.holds import Claim
 from gpushare.planning.ask import Ask, NoPlan
-from gpushare.preemption.model import Budgets, Preemption, Rules
+from gpushare.preemption.model import Budgets, Preemption
 from gpushare.preemption.search import VictimSearch
 
 ROUNDS: Final = 5  # until the budgets of all victims are known
@@ -33,31 +33,40 @@ class PreemptionPlanning:
         self._planning, self._preemptors, self._budgets = planning, preemptors, budgets
         self._search = VictimSearch(scheduling.state)
 
-    async def claim(self, preemptor: Preemptor, *, may_evict: bool) -> PreemptionRecord | None:
+    async def claim(
+        self, preemptor: Preemptor, *, may_evict: bool, is_begun: bool = False
+    ) -> PreemptionRecord | None:
         """Claim room for a preemptor that victims and pods about to end leave; None if none does.
 
-        None also if it fits without either, unless pods were evicted for it; or if it needs victims
-        and ``may_evict`` is false. Raises BudgetsUnknown if the budgets of its victims are unknown.
+        None also if it needs victims and ``may_evict`` is false, or fits without either. Free room
+        is claimed only if a former leader has begun to evict for it.
         """
-        budgets, known = Budgets(), frozenset[str]()
+        budgets, known, unknown = Budgets(), frozenset[str](), frozenset[str]()
         for _ in range(ROUNDS):
             ask = self._preemptors.ask(preemptor)
             if ask is None or not self._gangs.may_keep:
                 return None
-            rules = self._rules(preemptor, budgets)
+            rules = replace(
+                self._state.victim_rules,
+                leaving=self._leaving,
+                spared=self._preemptions.spared(self._state.clock.monotonic()),
+                spared_namespaces=unknown,
+                hinted=preemptor.hinted,
+                budgets=budgets,
+            )
             found = await self._planning.slices.run(self._search.find(ask, rules))
             # Nothing has run since the search ended.
             if isinstance(found, NoPlan):
                 PREEMPTION_PLANS.labels("given_up" if found.gave_up else "no_victims").inc()
                 return None
-            is_left_alone = found.is_free and not preemptor.hinted
+            is_left_alone = found.is_free and not is_begun
             if is_left_alone or (found.victims and not may_evict):
                 return None
             namespaces = {pod.metadata.namespace for pod in found.victims}
             if namespaces <= known:
                 return self._keep(preemptor, ask, found)
             known |= namespaces
-            budgets = await self._budgets.of_pods_in(known)
+            budgets, unknown = await self._budgets.of_pods_in(known)
         PREEMPTION_PLANS.labels("given_up").inc()
         return None
 
@@ -65,9 +74,19 @@ class PreemptionPlanning:
     def _leaving(self) -> frozenset[str]:
         return self._preemptions.victims | self._nominated.victims
 
-    def will_go(self, uid: str) -> bool:
-        """Return whether a pod is about to end, or about to be evicted for others."""
-        return self._state.will_end(uid) or uid in self._leaving
+    def waits_for_others(self, record: PreemptionRecord) -> bool:
+        """Return whether pods on the nodes of a plan that were about to end still are."""
+        state, leaving = self._state, self._leaving
+        there = (uid for uid in record.waits_for if not state.ending.is_gone(uid))
+        return any(uid in leaving or state.will_end(uid) for uid in there)
+
+    def _going_on(self, nodes: Collection[str]) -> frozenset[str]:
+        """Return the pods on these nodes that are about to end, or to be evicted for others."""
+        state = self._state
+        ending = (uid for uid in state.ending.uids() if state.will_end(uid))
+        return frozenset(
+            uid for uid in {*ending, *self._leaving} if state.use.node_of(uid) in nodes
+        )
 
     def is_outranked(self, record: PreemptionRecord) -> bool:
         """Return whether a more important pod has got room on the claimed GPUs since the claim."""
@@ -94,21 +113,11 @@ class PreemptionPlanning:
         pod = self._state.pod(uid)
         return pod.priority if pod is not None else -inf
 
-    def _rules(self, preemptor: Preemptor, budgets: Budgets) -> Rules:
-        return replace(
-            self._state.victim_rules,
-            leaving=self._leaving,
-            spared=self._preemptions.spared(self._state.clock.monotonic()),
-            hinted=preemptor.hinted,
-            budgets=budgets,
-        )
-
     def _keep(self, preemptor: Preemptor, ask: Ask, found: Preemption) -> PreemptionRecord | None:
         if not all(self._preemptors.may_claim(slot.pod_uid) for slot in found.plan.slots):
             return None
         PREEMPTION_PLANS.labels("victims" if found.victims else "ending").inc()
         state, pods = self._state, {pod.uid: pod for pod in ask.members}
-        nodes = {slot.node for slot in found.plan.slots}
         record = PreemptionRecord(
             preemptor.owner,
             preemptor.name,
@@ -117,13 +126,8 @@ class PreemptionPlanning:
             found.plan.slots,
             found.victims,
             state.clock.wall_ns(),
-            self._awaited(nodes) if not (found.victims or found.is_free) else (),
+            self._going_on({slot.node for slot in found.plan.slots}),
         )
         state.ledger.keep(Claim(record.owner, record.slots, inf, record.priority))
         self._preemptions.put(record)
         return record
-
-    def _awaited(self, nodes: Collection[str]) -> tuple[str, ...]:
-        """Return the pods on these nodes that end anyway."""
-        going = {*self._state.ending.uids(), *self._leaving}
-        return tuple(uid for uid in going if self._state.use.node_of(uid) in nodes)

@@ -120,7 +120,9 @@ class _Reader:
         self.found = Candidates()
         self.groups: dict[GroupKey, Group] = {}
         self._world, self._rules = world, rules
-        self._is_ruled = bool(rules.spared or rules.preemptible_only or rules.budgets.of)
+        self._is_ruled = bool(
+            rules.spared or rules.spared_namespaces or rules.preemptible_only or rules.budgets.of
+        )
         self._priority = min(pod.priority for pod in members)
         if any(pod.spec.preemption_policy == "Never" for pod in members):
             self._priority = LOWEST
@@ -197,7 +199,7 @@ class _Reader:
     def _may_go(self, pod: Pod) -> bool:
         """Return whether no rule but that on priorities keeps a pod from being a victim."""
         rules, uid = self._rules, pod.metadata.uid
-        if uid in rules.spared:
+        if uid in rules.spared or pod.metadata.namespace in rules.spared_namespaces:
             return False
         if rules.preemptible_only and pod.labels.get(LABEL_PREEMPTIBLE) != "true":
             return False

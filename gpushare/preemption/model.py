@@ -57,14 +57,15 @@ class Rules:
     """Which pods may be victims besides the rule that their priority is lower.
 
     ``preemptible_only``: only those with the label gpushare.aliyun.com/preemptible=true.
-    ``spared`` are uids of pods that cannot be evicted now, ``leaving`` of those that are about to
-    be evicted for others: they count as pods that will end. ``hinted`` are the first characters of
-    uids of pods that an earlier search for the same pod or gang has chosen: among equals they are
-    victims before others.
+    ``spared`` are uids of pods that cannot be evicted now, ``spared_namespaces`` have budgets that
+    are not known. ``leaving`` are uids of pods that are about to be evicted for others: they count
+    as pods that will end. ``hinted`` are the first characters of uids of pods that an earlier
+    search for the same pod or gang has chosen: among equals they are victims before others.
     """
 
     preemptible_only: bool = False
     spared: frozenset[str] = _NONE
+    spared_namespaces: frozenset[str] = _NONE
     leaving: frozenset[str] = _NONE
     hinted: frozenset[str] = _NONE
     budgets: Budgets = field(default_factory=Budgets)

@@ -5,7 +5,7 @@ or a lower priority (framework/runtime, RunFilterPluginsWithNominatedPods), but 
 Without a claim such a pod could get the GPU on which the victims ran.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -56,12 +56,25 @@ class NominatedClaims:
 
     @property
     def victims(self) -> frozenset[str]:
-        """The uids of the pods that kube-scheduler is probably about to evict."""
+        """The uids of the pods that kube-scheduler is about to evict."""
+        return frozenset(uid for each in self._kept() for uid in self._of_one_node(*each))
+
+    @property
+    def possible_victims(self) -> frozenset[str]:
+        """The uids of the pods of which kube-scheduler may be about to evict some."""
+        nodes = (victims for _, found in self._kept() for victims in found.victims.values())
+        return frozenset(uid for victims in nodes for uid in victims)
+
+    def _kept(self) -> Iterator[tuple[str, _Proposed]]:
         now = self._state.clock.monotonic()
-        found = (each for each in self._proposed.values() if now - each.at < PROPOSED_SECONDS)
-        return frozenset(
-            uid for each in found for victims in each.victims.values() for uid in victims
-        )
+        found = self._proposed.items()
+        return ((uid, each) for uid, each in found if now - each.at < PROPOSED_SECONDS)
+
+    def _of_one_node(self, uid: str, found: _Proposed) -> Sequence[str]:
+        """Return the victims on the node that kube-scheduler has chosen, if that is known."""
+        victims = found.victims
+        at = next(iter(victims)) if len(victims) == 1 else self._claimed.get(uid, "")
+        return victims.get(at, ())
 
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""

@@ -1,6 +1,6 @@
 """Find the pods and gangs for which the extender may evict others now (pure)."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -12,7 +12,7 @@ from extender.decisions.gangs.stages import GangStages
 from extender.decisions.pod_records import PodRecord
 from extender.decisions.preemption.nominated import NominatedClaims
 from extender.decisions.preemption.records import Preemptions
-from gpushare.annotations.evicting_hint import hinted_victims
+from gpushare.annotations.evicting_hint import PART, hinted_victims
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
@@ -40,10 +40,10 @@ class Preemptor:
     since: float = inf
 
     @property
-    def order(self) -> tuple[int, bool, bool, str, str]:
-        """Return what sorts the most urgent first; one that has begun to evict goes on first."""
+    def order(self) -> tuple[int, bool, str, str]:
+        """Return what sorts the most urgent first, of equal ones gangs and then the oldest."""
         created = self.pods[0].metadata.creation_timestamp or ""
-        return -self.priority, not self.hinted, self.group is None, created, self.owner
+        return -self.priority, self.group is None, created, self.owner
 
 
 class Preemptors:
@@ -67,31 +67,40 @@ class Preemptors:
         self._delay = max(delay_seconds, QUIET_SECONDS)
         self._since: dict[str, float] = {}  # by owner, when it was first found to wait
 
-    @property
-    def waiting(self) -> Collection[str]:
-        """Return the owners that waited when it was last asked who is due."""
-        return self._since.keys()
-
     def due(self) -> Generator[None, None, list[Preemptor]]:
         """Return those that may evict now, the most urgent first, in short steps."""
-        now, waiting = self._state.clock.monotonic(), list[Preemptor]()
-        for found in self._waiting():
+        lowest = self._state.pods.lowest_priority
+        if lowest is None:
+            return []
+        now, found = self._state.clock.monotonic(), list[Preemptor]()
+        for each in self._waiting(lowest):
             yield
-            if found is not None:
-                waiting.append(found)
-        before = self._since
-        self._since = {each.owner: min(before.get(each.owner, now), each.since) for each in waiting}
-        due = (each for each in waiting if self._is_due(each, now))
-        return sorted(due, key=lambda each: each.order)
+            if each is not None:
+                since = min(self._since.get(each.owner, now), each.since)
+                self._since[each.owner] = since
+                if now - since >= self._delay and all(map(self._is_left, each.pods)):
+                    found.append(each)
+        self._since = {owner: at for owner, at in self._since.items() if self.exists(owner)}
+        return sorted(found, key=lambda each: each.order)
 
     def begun(self) -> Generator[None, None, list[Preemptor]]:
-        """Return those for which a former leader has begun to evict, the most urgent first."""
-        found = []
-        for each in self._waiting():
+        """Return those for which a former leader has probably begun to evict, urgent ones first.
+
+        Their annotation names a pod that is gone or ending. A user can write that too: such a pod
+        gets free room before others of its priority.
+        """
+        state, found = self._state, list[Preemptor]()
+        bound = {uid[:PART] for uid in state.use.uids() if not state.will_end(uid)}
+        for each in self._waiting(-inf):
             yield
-            if each is not None and each.hinted:
+            if each is not None and each.hinted - bound:
                 found.append(each)
         return sorted(found, key=lambda each: each.order)
+
+    def exists(self, owner: str) -> bool:
+        """Return whether a pod, by its uid, or a gang still has to be placed."""
+        pod = self._state.pod(owner)
+        return self._state.groups.named(owner) is not None if pod is None else not pod.node
 
     def ask(self, preemptor: Preemptor) -> Ask | None:
         """Return what to plan; None if nothing is missing any more."""
@@ -109,34 +118,27 @@ class Preemptors:
     def may_claim(self, uid: str) -> bool:
         """Return whether a pod still waits, and kube-scheduler does not preempt for it now."""
         pod = self._pod(uid)
-        is_left = pod is not None and not _is_left_to_others(pod) and self._is_left(uid)
+        is_left = pod is not None and not _is_left_to_others(pod) and self._is_left(pod)
         return is_left and self.still_waits(uid)
 
     def _pod(self, uid: str) -> Pod | None:
         pod, group = self._state.pod(uid), self._state.group_of(uid)
         return group.members.get(uid) if pod is None and group is not None else pod
 
-    def _is_left(self, uid: str) -> bool:
+    def _is_left(self, pod: Pod) -> bool:
         """Return whether no proposal of kube-scheduler for a pod was kept just now."""
-        kept = self._nominated.proposed_at(uid)
+        kept = self._nominated.proposed_at(pod.uid)
         return self._state.clock.monotonic() - kept >= NOMINATED_SECONDS
 
-    def _is_due(self, found: Preemptor, now: float) -> bool:
-        is_left = all(self._is_left(pod.uid) for pod in found.pods)
-        is_settled = now - self._since[found.owner] >= self._delay
-        return is_left and (is_settled or bool(found.hinted))
-
-    def _waiting(self) -> Iterator[Preemptor | None]:
-        lowest = self._state.pods.lowest_priority
-        if lowest is None:
-            return
+    def _waiting(self, lowest: float) -> Iterator[Preemptor | None]:
+        """Yield those that are more important than ``lowest``, and None for all others."""
         records = (*self._state.pods.pending.values(), *self._state.pods.gated.values())
         for record in records:
             yield self._of_pod(record, lowest)
         for group in self._stages.without_plan():
             yield self._of_gang(group, lowest)
 
-    def _of_pod(self, record: PodRecord, lowest: int) -> Preemptor | None:
+    def _of_pod(self, record: PodRecord, lowest: float) -> Preemptor | None:
         pod = record.pod
         if pod is None or pod.priority <= lowest or record.request is None:
             return None
@@ -151,7 +153,7 @@ class Preemptors:
         name, hinted = f"pod {pod.key}", hinted_victims(pod)
         return Preemptor(pod.uid, name, pod.priority, (pod,), hinted, since=since)
 
-    def _of_gang(self, group: Group, lowest: int) -> Preemptor | None:
+    def _of_gang(self, group: Group, lowest: float) -> Preemptor | None:
         owner = str(group.key)
         if group.priority <= lowest or self._preemptions.get(owner) is not None:
             return None

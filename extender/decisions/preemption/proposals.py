@@ -142,7 +142,7 @@ class ProposalJudge:
 
         The watch may not show yet that others are being evicted.
         """
-        gone = self._preemptions.victims.union(self._nominated.victims, victims)
+        gone = self._preemptions.victims.union(self._nominated.possible_victims, victims)
         groups = (self._state.group_of(uid) for uid in victims)
         for group in {str(found.key): found for found in groups if found is not None}.values():
             left = [each for each in group.present() if each.node and each.uid not in gone]

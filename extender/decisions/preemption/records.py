@@ -1,6 +1,6 @@
 """Keep which pods are being evicted, and for which pods or gangs (pure)."""
 
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,8 +20,10 @@ class PreemptionRecord:
 
     ``owner`` is the owner of the claim: the uid of a pod, or the name of a gang; ``name`` is for
     people. ``evicted`` are the uids of the ``victims`` whose eviction the API server has accepted,
-    or who are gone. ``is_stopped``: no more of them are evicted. ``waits_for`` are pods that were
-    ending already. ``claimed_at_ns`` is by the wall clock, to compare it with decisions.
+    or who are gone. ``is_stopped``: no more of them are evicted; with ``must_wait`` the next plan
+    comes later. ``waits_for`` are pods that were about to
+    end before. ``claimed_at_ns`` is by the wall clock, to compare it with decisions. ``tried`` is
+    the revision of the cluster at which the room could not be used yet.
     """
 
     owner: str
@@ -31,9 +33,11 @@ class PreemptionRecord:
     slots: tuple[Slot, ...]
     victims: tuple[Pod, ...]
     claimed_at_ns: int
-    waits_for: tuple[str, ...] = ()
+    waits_for: frozenset[str] = frozenset()
     evicted: set[str] = field(default_factory=set)
     is_stopped: bool = False
+    must_wait: bool = False
+    tried: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -137,17 +141,11 @@ class Preemptions:
         self._refused.add(stopped.owner)
         return is_first
 
-    def succeeded(self, owner: str) -> None:
-        """Forget what delays plans of an owner: it has got its room."""
-        self.drop(owner)
-        self._waits.pop(owner, None)
-        self._refused.discard(owner)
-
     def has_to_wait(self, owner: str, now: float) -> bool:
         wait = self._waits.get(owner)
         return wait is not None and now < wait.until
 
-    def keep_only(self, owners: Collection[str]) -> None:
-        """Forget what delays plans of all owners but these: the others do not wait any more."""
-        self._waits = {owner: wait for owner, wait in self._waits.items() if owner in owners}
-        self._refused.intersection_update(owners)
+    def keep_only(self, exists: Callable[[str], bool]) -> None:
+        """Forget what delays plans of owners that do not have to be placed any more."""
+        self._waits = {owner: wait for owner, wait in self._waits.items() if exists(owner)}
+        self._refused = set(filter(exists, self._refused))

@@ -39,15 +39,15 @@ class KnownBudgets:
         self._store, self.version, self.known = store, 0, asyncio.Event()
         self.known.set()
 
-    async def of_pods_in(self, namespaces: Collection[str]) -> Budgets:
+    async def of_pods_in(self, namespaces: Collection[str]) -> tuple[Budgets, frozenset[str]]:
         await asyncio.sleep(0.005)
         of: dict[str, tuple[str, ...]] = {}
         for name, budget in self._store.budgets.items():
             for pod in self._store.pods.values():
                 if pod.metadata.name.startswith(budget.prefix) and pod.node:
                     of[pod.uid] = (*of.get(pod.uid, ()), name)
-        self.version += 1
-        return Budgets(of, {name: each.allowed for name, each in self._store.budgets.items()})
+        allowed = {name: each.allowed for name, each in self._store.budgets.items()}
+        return Budgets(of, allowed), frozenset(self._store.unknown_namespaces & {*namespaces})
 
 
 class Replica:

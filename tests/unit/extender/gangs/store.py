@@ -32,7 +32,9 @@ class StoredBudget:
 
 
 class Store:
-    """``budgets`` are by name. An eviction of a pod in ``failing`` (names) answers with that code.
+    """``budgets`` are by name. An eviction of a pod in ``failing`` (names) answers with that
+    code, and one in ``broken`` with 500 unless it is only tried. Pods in ``unwritable`` cannot be
+    patched, which ``refused`` counts. Budgets of ``unknown_namespaces`` cannot be read.
 
     ``evicted`` are the names of evicted pods, in their order.
 
@@ -54,6 +56,10 @@ class Store:
         self.version = 0
         self.budgets: dict[str, StoredBudget] = {}
         self.failing: dict[str, int] = {}
+        self.broken: set[str] = set()
+        self.unwritable: set[str] = set()
+        self.refused = 0
+        self.unknown_namespaces: set[str] = set()
         self.evicted: list[str] = []
         self._late: set[asyncio.Task[None]] = set()
 
@@ -139,6 +145,9 @@ class Store:
         now = self.pods.get(name)
         if now is None:
             raise NotFound(f"{namespace}/{name}", code=404)
+        if name in self.unwritable:
+            self.refused += 1
+            raise ApiError("annotations are too long", code=422)
         meta, spec = patch["metadata"], patch.get("spec", {})
         if meta["uid"] != now.uid:
             raise Replaced(now.key, code=422)
@@ -171,6 +180,8 @@ class Store:
             raise ApiError("a PodDisruptionBudget does not allow it", code=429)
         if is_trial:
             return
+        if name in self.broken:
+            raise ApiError("etcd is slow", code=500)
         for each in budgets:
             each.allowed -= 1
         self.evicted.append(name)

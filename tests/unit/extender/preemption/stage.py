@@ -31,7 +31,8 @@ ENABLED: Final = PreemptionSettings(enabled=True)
 
 
 class Stage:
-    """``nodes`` are the GPUs of each node. ``stuck`` pods never end.
+    """``nodes`` are the GPUs of each node. ``stuck`` pods never end; kube-scheduler knows a rule
+    that keeps the ``rejected`` ones from all nodes.
 
     kube-scheduler preempts unless ``preempts`` is false. ``nominated`` has the names of pods for
     which it has evicted others, with their victims.
@@ -44,6 +45,7 @@ class Stage:
         self.store = Store(lambda: self.loop.now)
         self.settings, self.preempts = settings, True
         self.stuck: set[str] = set()
+        self.rejected: set[str] = set()
         self.nominated: dict[str, list[str]] = {}
         self.ever_bound: dict[str, float] = {}
         self.errors: list[str] = []
@@ -99,6 +101,18 @@ class Stage:
     def put(self, name: str, units: int, **more: Any) -> None:
         """Put a pod that waits."""
         self.store.put(_made(name, units, **more))
+
+    def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        pod = self.store.pods[name]
+        self.store.put(changed(pod, {"annotations": pod.annotations | dict(annotations)}))
+
+    def leader_stops(self) -> None:
+        """Let the leader lose its lease; nobody leads then."""
+
+        async def stop() -> None:
+            self.leader.stop_leading()
+
+        self.run(stop())
 
     def delete(self, name: str) -> None:
         self.store.delete(self.store.pods[name])
@@ -197,7 +211,8 @@ class Stage:
         if not any(replica.leads for replica in self.replicas):
             return
         leader = self.leader
-        nodes = [name for name in self.store.nodes if self._sum_fits(pod, name)]
+        is_rejected = pod.metadata.name in self.rejected
+        nodes = [n for n in self.store.nodes if not is_rejected and self._sum_fits(pod, n)]
         found = await leader.answers.filter(pod, nodes) if nodes else None
         if found is not None and found.fitting:
             args = BindingArgs(pod.metadata.name, "default", pod.uid, found.fitting[0])
@@ -291,6 +306,7 @@ def _made(
     minimum: int = 0,
     gated: bool = False,
     never: bool = False,
+    namespace: str = "default",
     labels: Mapping[str, str] | None = None,
 ) -> Pod:
     if gang:
@@ -303,7 +319,7 @@ def _made(
     if never:
         spec["preemption_policy"] = "Never"
     owner = OwnerReference(True, "Job", name, f"job-{name}")
-    meta = {"owner_references": (owner,), "uid": uid_of(name)}
+    meta = {"owner_references": (owner,), "uid": uid_of(name), "namespace": namespace}
     return changed(made, meta, spec=spec)
 
 

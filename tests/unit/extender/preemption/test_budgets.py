@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from extender.preemption.budgets import MOST_LISTED, BudgetsUnknown, BudgetWatch
+from extender.preemption.budgets import MOST_LISTED, BudgetWatch
 from gpushare.errors import ApiError
 from gpushare.objects.disruption_budget import DisruptionBudget
 from tests.fakes.clock import FakeClock
@@ -15,12 +15,12 @@ class Listed:
     def __init__(self) -> None:
         self.pods: dict[tuple[str, str], list[str]] = {}
         self.lists: list[tuple[str, str]] = []
-        self.fails = False
+        self.failing = ""
 
     async def list_page(self, collection, **_):
-        if self.fails:
-            raise ApiError("no answer", code=500)
         namespace = collection.path.split("/")[4]
+        if namespace == self.failing:
+            raise ApiError("no answer", code=500)
         key = namespace, collection.label_selector
         self.lists.append(key)
         items = [{"metadata": {"uid": uid}} for uid in self.pods.get(key, ())]
@@ -54,28 +54,29 @@ def watch(kube, time):
 async def test_pods_have_the_budgets_that_select_them(kube, watch):
     kube.pods = {("ns", "app=a"): ["1", "2"], ("ns", "app=b"): ["2"]}
     watch.replaced([budget("a", 1), budget("b", 0), budget("c", 3, "other")])
-    found = await watch.of_pods_in({"ns"})
+    found, unknown = await watch.of_pods_in({"ns"})
     assert found.of == {"1": ("ns/a",), "2": ("ns/a", "ns/b")}
     assert found.allowed == {"ns/a": 1, "ns/b": 0}
+    assert unknown == frozenset()
 
 
-async def test_without_the_budgets_nobody_is_chosen(kube, watch):
-    with pytest.raises(BudgetsUnknown, match="not listed yet"):
-        await watch.of_pods_in({"ns"})
-    watch.replaced([budget("a", 1)])
-    kube.fails = True
-    with pytest.raises(BudgetsUnknown, match="ns/a cannot be listed"):
-        await watch.of_pods_in({"ns"})
+async def test_nobody_is_chosen_in_a_namespace_of_which_the_budgets_are_unknown(kube, watch):
+    assert (await watch.of_pods_in({"ns"}))[1] == {"ns"}
+    watch.replaced([budget("a", 1), budget("c", 3, "other")])
+    kube.failing = "ns"
+    found, unknown = await watch.of_pods_in({"ns", "other"})
+    assert unknown == {"ns"}
+    assert found.allowed == {"other/c": 3}
 
 
 async def test_what_a_budget_lets_go_is_always_that_of_now(kube, watch):
     kube.pods = {("ns", "app=a"): ["1"]}
     watch.replaced([budget("a", 1)])
-    assert (await watch.of_pods_in({"ns"})).allowed == {"ns/a": 1}
+    assert (await watch.of_pods_in({"ns"}))[0].allowed == {"ns/a": 1}
     watch.changed(budget("a", 0))
-    assert (await watch.of_pods_in({"ns"})).allowed == {"ns/a": 0}
+    assert (await watch.of_pods_in({"ns"}))[0].allowed == {"ns/a": 0}
     watch.deleted(budget("a", 0))
-    assert (await watch.of_pods_in({"ns"})).of == {}
+    assert (await watch.of_pods_in({"ns"}))[0].of == {}
 
 
 async def test_the_pods_of_a_budget_are_listed_at_most_every_ten_seconds(kube, watch, time):
@@ -88,7 +89,9 @@ async def test_the_pods_of_a_budget_are_listed_at_most_every_ten_seconds(kube, w
     assert len(kube.lists) == 2
 
 
-async def test_too_many_budgets_are_not_read(watch):
-    watch.replaced([budget(f"b{number}", 1) for number in range(MOST_LISTED + 1)])
-    with pytest.raises(BudgetsUnknown, match=str(MOST_LISTED)):
-        await watch.of_pods_in({"ns"})
+async def test_budgets_of_a_namespace_that_has_too_many_are_not_read(kube, watch):
+    many = [budget(f"b{number}", 1) for number in range(MOST_LISTED + 1)]
+    watch.replaced([*many, budget("c", 3, "other")])
+    found, unknown = await watch.of_pods_in({"ns", "other"})
+    assert (unknown, found.allowed) == ({"ns"}, {"other/c": 3})
+    assert len(kube.lists) == 1
