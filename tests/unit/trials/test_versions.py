@@ -30,4 +30,7 @@ def test_every_version_can_be_chosen():
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_every_trial_can_be_run(name):
-    assert callable(importlib.import_module(name).main)
+    found = importlib.import_module(name)
+    if hasattr(found, "__path__"):  # `python -m` runs the package's __main__
+        found = importlib.import_module(f"{name}.__main__")
+    assert callable(found.main)
