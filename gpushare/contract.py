@@ -45,7 +45,7 @@ GATE_ADMISSION: Final = "gpushare.aliyun.com/admission"
 # Pod annotation, extender, written when it removes the gate: where the pod has room. A hint.
 ANNOTATION_SLOT: Final = "gpushare.aliyun.com/slot"
 
-# Pod annotation, extender: another value makes kube-scheduler try a member of a gang again.
+# Pod annotation, extender: another value makes kube-scheduler try a rejected pod again.
 ANNOTATION_POKE: Final = "gpushare.aliyun.com/poke"
 
 # Pod label, user: "true" lets the extender evict the pod for a more important one if its setting
