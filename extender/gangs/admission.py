@@ -17,11 +17,11 @@ from extender.gates.releaser import Outcome, Release, Releaser
 from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
+from gpushare.process.time_slices import rest
 
 EVERY_SECONDS: Final = 0.1
 ROUND_SECONDS: Final = 1.0  # for plans, of one round
 MOST_REST_SECONDS: Final = 2.0
-REST: Final = 4  # times as long as a round took: waiting gangs take a fifth of the time at most
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
 
@@ -57,8 +57,7 @@ class Admission:
             while True:
                 began = time.perf_counter()
                 await self.check(tasks)
-                took = time.perf_counter() - began
-                await asyncio.sleep(min(MOST_REST_SECONDS, max(EVERY_SECONDS, REST * took)))
+                await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""

@@ -5,7 +5,6 @@ only the extender knows of, such as that of a hold that has expired, and may hav
 moment before the extender saw the last change: nothing else happens to the pod then for minutes.
 """
 
-import asyncio
 import time
 from collections.abc import Generator, Hashable, Iterable
 from contextlib import suppress
@@ -24,10 +23,10 @@ from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
 from gpushare.planning.shapes import Reader
+from gpushare.process.time_slices import rest
 
 EVERY_SECONDS: Final = 0.5
 MOST_REST_SECONDS: Final = 5.0
-REST: Final = 4  # times as long as a round took
 UNTRIED_SECONDS: Final = 1.0  # in which kube-scheduler tries a pod by itself
 HELD_SECONDS: Final = 5.0  # for a pod that was poked
 SHAPES_AT_ONCE: Final = 20  # that have no room, in one round
@@ -60,8 +59,7 @@ class WakeUps:
         while True:
             began = time.perf_counter()
             await self.check()
-            took = time.perf_counter() - began
-            await asyncio.sleep(min(MOST_REST_SECONDS, max(EVERY_SECONDS, REST * took)))
+            await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     async def check(self) -> None:
         """Wake the pods that fit, and that kube-scheduler has not tried since they do."""

@@ -25,12 +25,12 @@ from extender.watch.events import Notice
 from gpushare.errors import RequestError
 from gpushare.ledger.holds import Claim
 from gpushare.planning.shapes import Reader
+from gpushare.process.time_slices import rest
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 0.2
 MOST_REST_SECONDS: Final = 2.0
-REST: Final = 4  # times as long as a round took
 UNCHANGED_SECONDS: Final = 30.0
 MOST_DOUBLED: Final = 5  # from a second
 SEARCHES_AT_ONCE: Final = 20  # in one round
@@ -112,8 +112,7 @@ class Evictor:
             while True:
                 began = time.perf_counter()
                 await self.check(tasks)
-                took = time.perf_counter() - began
-                await asyncio.sleep(min(MOST_REST_SECONDS, max(EVERY_SECONDS, REST * took)))
+                await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Go on with all plans, and make those that are due."""

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from gpushare.process.polled_loop import has_arrivals
 
 SLICE_SECONDS: Final = 0.002
+RESTS: Final = 4
 QUIET_SECONDS: Final = 0.001  # after an answer: its reader needs a CPU, and may ask again at once
 MOST_SECONDS: Final = 0.01  # that one slice waits for calls
 LOOK_SECONDS: Final = 0.00005  # between two looks at what has arrived
@@ -33,6 +34,16 @@ def run_all(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
+
+
+async def rest(began: float, *, least: float, most: float) -> None:
+    """Sleep after a round of work that began at that time, by ``time.perf_counter``.
+
+    It is RESTS times as long as the round took, so that rounds take a fifth of the time, within
+    bounds in seconds.
+    """
+    took = time.perf_counter() - began
+    await asyncio.sleep(min(most, max(least, RESTS * took)))
 
 
 class Turns:
