@@ -105,15 +105,17 @@ class VictimEvictions:
             return True
 
     async def _evict_all(self, record: PreemptionRecord) -> None:
-        for pod in await self._budgeted_first(record.victims):
-            if self._is_evicted(pod):
-                record.evicted.add(pod.uid)
-                continue
-            await self._wait_for_turn()
-            if not await self._evict(record, pod):
-                self._preemptions.spare(pod.uid, self._clock.monotonic())
-                record.is_stopped = True
-                return
+        for pods in await self._in_order(record.victims):
+            for number, pod in enumerate(pods):
+                if self._is_evicted(pod):
+                    record.evicted.add(pod.uid)
+                    continue
+                await self._wait_for_turn()
+                # A gang of which one member was evicted does not go on with the others.
+                if not await self._evict(record, pod, may_stop=number == 0):
+                    self._preemptions.spare(pod.uid, self._clock.monotonic())
+                    record.is_stopped = True
+                    return
 
     def _is_evicted(self, pod: Pod) -> bool:
         """Return whether a pod is gone or ending, or the watch will soon show that it is."""
@@ -122,11 +124,20 @@ class VictimEvictions:
         state = self._state
         return pod.uid in self._sent or state.ending.is_gone(pod.uid) or state.will_end(pod.uid)
 
-    async def _budgeted_first(self, victims: Iterable[Pod]) -> list[Pod]:
-        """Return the victims, first those that are most likely to be refused."""
-        pods = list(victims)
-        budgets, _ = await self._budgets.of_pods_in({pod.metadata.namespace for pod in pods})
-        return sorted(pods, key=lambda pod: pod.uid not in budgets.of)
+    async def _in_order(self, victims: Iterable[Pod]) -> list[list[Pod]]:
+        """Return the victims, gangs that go as a whole together; first what may be refused."""
+        gangs: dict[str, list[Pod]] = {}
+        for pod in victims:
+            group = self._state.group_of(pod.uid)
+            gangs.setdefault(str(group.key) if group is not None else pod.uid, []).append(pod)
+        found: list[list[Pod]] = []
+        for owner, pods in gangs.items():
+            group = self._state.groups.named(owner)
+            is_whole = group is not None and group.bound == len(pods)
+            found += [pods] if is_whole else [[pod] for pod in pods]
+        namespaces = {pod.metadata.namespace for pods in found for pod in pods}
+        budgets, _ = await self._budgets.of_pods_in(namespaces)
+        return sorted(found, key=lambda pods: not any(pod.uid in budgets.of for pod in pods))
 
     async def _wait_for_turn(self) -> None:
         now = self._clock.monotonic()
@@ -143,13 +154,13 @@ class VictimEvictions:
             for slot in record.slots
         )
 
-    async def _evict(self, record: PreemptionRecord, pod: Pod) -> bool:
+    async def _evict(self, record: PreemptionRecord, pod: Pod, *, may_stop: bool) -> bool:
         """Evict a pod; return False if it stays."""
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node, "for": record.name}
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(RETRY_SECONDS)
-            if record.is_stopped or not self._is_wanted(record):
+            if may_stop and (record.is_stopped or not self._is_wanted(record)):
                 return False
             if self._is_evicted(pod):
                 record.evicted.add(pod.uid)

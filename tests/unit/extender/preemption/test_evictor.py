@@ -594,3 +594,15 @@ def test_many_pods_that_cannot_be_helped_delay_no_other():
         stage.put("high", 12, priority=100)
         stage.go(GRACE_SECONDS + 8)
         assert "high" in stage.bound()
+
+
+def test_a_gang_of_which_a_member_was_evicted_goes_as_a_whole():
+    with staged({"n": (16,) * 4}) as stage:
+        for number in range(4):
+            stage.put_bound(f"g-{number}", 16, f"GPU-{number}", gang="g", minimum=4)
+        stage.preempts = False
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.store.evicts = lambda _: "high" in stage.store.pods and stage.delete("high")
+        stage.go(GRACE_SECONDS + 3)
+        assert sorted(stage.evicted) == ["g-0", "g-1", "g-2", "g-3"]
