@@ -42,9 +42,7 @@ class NominatedClaims:
     def propose(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> None:
         """Note the kept proposals, by node; a single one is where kube-scheduler will evict."""
         now = self._state.clock.monotonic()
-        self._proposed = {
-            uid: found for uid, found in self._proposed.items() if now - found.at < PROPOSED_SECONDS
-        }
+        self._proposed = dict(self._kept())
         self._proposed[pod.uid] = _Proposed(victims, now)
         if len(victims) == 1:
             self._claim(pod, next(iter(victims)), now + PROPOSED_SECONDS)
