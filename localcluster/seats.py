@@ -23,6 +23,7 @@ from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.network import API_PORT
 from localcluster.pki import Authority
 from localcluster.run import run
+from localcluster.wait import wait_until
 
 MOST_SEATS: Final = 9
 PORT: Final = 29766
@@ -192,6 +193,18 @@ class Seats:
             except ApiError:
                 continue
         return None
+
+    def wait_leading_extender(self) -> str:
+        """Return the seat whose extender is the leader, waiting for one."""
+        found: list[str] = []
+
+        def missing() -> str | None:
+            seat = self.leading_extender()
+            found[:] = [seat] if seat else []
+            return None if found else "none does"
+
+        wait_until("an extender to decide", missing, seconds=40, interval=0.2)
+        return found[0]
 
     def leading_scheduler(self) -> str:
         """Return the seat whose kube-scheduler was the last to acquire the lease."""

@@ -144,7 +144,7 @@ class RandomKills:
 
     def _wait_for_work(self) -> None:
         """Wait until an extender decides and a kube-scheduler leads that was not killed."""
-        self.stage.leader()
+        self.stage.seats.wait_leading_extender()
         wait_until("a kube-scheduler to lead", self._no_scheduler, seconds=40)
 
     def _no_scheduler(self) -> str | None:

@@ -119,18 +119,6 @@ class GangStage:
         wait_until(f"{' or '.join(names)} to be whole", missing, seconds=seconds, interval=0.02)
         return found[0]
 
-    def leader(self, seconds: float = 40) -> str:
-        """Return the seat that decides, waiting for one."""
-        found: list[str] = []
-
-        def missing() -> str | None:
-            seat = self.seats.leading_extender()
-            found[:] = [seat] if seat else []
-            return None if found else "none does"
-
-        wait_until("an extender to decide", missing, seconds=seconds)
-        return found[0]
-
     def slots(self, name: str) -> int:
         """Return how many slots are kept for a gang, as the extenders say."""
         status, text = self.seats.ask(self.seats.names[0], "/gpushare-scheduler/gangs")
@@ -203,7 +191,7 @@ def gang_stage(say: Say) -> Iterator[GangStage]:
             seats.start_scheduler(seat)
         with GangHistory(cluster, sizes, zones) as history:
             made = GangStage(seats, history, say, _owner(cluster))
-            made.leader()
+            made.seats.wait_leading_extender()
             yield made
 
 
@@ -235,7 +223,7 @@ def behind_proxy(stage: GangStage, folder: Path, **election: float) -> Iterator[
 def _restart(stage: GangStage) -> None:
     for seat in stage.seats.names:
         stage.seats.restart(seat)
-    stage.leader()
+    stage.seats.wait_leading_extender()
 
 
 def _owner(cluster: Cluster) -> dict[str, Any]:

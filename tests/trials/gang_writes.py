@@ -94,7 +94,7 @@ class KillsAtWrites:
         )
 
     def _kill_at(self, number: int, lanes: list[Lane], *, is_after: bool) -> None:
-        stage, leader = self.stage, self.stage.leader()
+        stage, leader = self.stage, self.stage.seats.wait_leading_extender()
         others = [lane.described() for lane in lanes]
         stage.create(*others)
         faults = [self._fault(lane, lane.first + number, is_after=is_after) for lane in lanes]

@@ -114,7 +114,7 @@ class Trial:
 
     def part(self, name: str, event: Callable[[str], None]) -> None:
         """Bind pods while ``event`` happens to the seat that leads, and judge what came of it."""
-        leader = self.leader()
+        leader = self.seats.wait_leading_extender()
         names = [f"{name}-{number:03}" for number in range(self.pods)]
         begun = time.monotonic()
         before = len(self.history.over)
@@ -130,31 +130,20 @@ class Trial:
             self.lost.append(f"{name}: {err}")
         took = time.monotonic() - begun
         self._judge(name, before)
+        leader = self.seats.wait_leading_extender()
         self.say(
-            f"{name}: {self._count(names)} bound after {took:.0f} s, {self.leader()} leads; "
+            f"{name}: {self._count(names)} bound after {took:.0f} s, {leader} leads; "
             f"cards given away twice and mended {len(self.history.over) - before}, "
             f"bound without cards {len(self.history.bare)}, lost {len(self.lost)}"
         )
         self._delete_all()
-
-    def leader(self) -> str:
-        """Return the seat that decides, waiting for one."""
-        found: list[str] = []
-
-        def missing() -> str | None:
-            seat = self.seats.leading_extender()
-            found[:] = [seat] if seat else []
-            return None if found else "none does"
-
-        wait_until("an extender to decide", missing, seconds=40, interval=0.2)
-        return found[0]
 
     def killed(self, leader: str) -> None:
         self.seats.kill(leader)
 
     def apart(self) -> None:
         """Let the leading extender run on another seat than the leading kube-scheduler."""
-        while (leader := self.leader()) == self.seats.leading_scheduler():
+        while (leader := self.seats.wait_leading_extender()) == self.seats.leading_scheduler():
             self.seats.restart(leader)
 
     def paused(self, leader: str) -> None:

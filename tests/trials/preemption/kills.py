@@ -54,7 +54,7 @@ class Kills:
         ]
         stage.create(*fillers)
         stage.wait_bound(*(each.name for each in fillers))
-        leader = stage.leader()
+        leader = stage.seats.wait_leading_extender()
         preemptors = [
             Described(
                 f"k{number}-p{index}",

@@ -115,18 +115,6 @@ class Stage:
 
         wait_until("pods to be bound", late, seconds=seconds, interval=0.02)
 
-    def leader(self, seconds: float = 40) -> str:
-        """Return the seat that decides, waiting for one."""
-        found: list[str] = []
-
-        def missing() -> str | None:
-            seat = self.seats.leading_extender()
-            found[:] = [seat] if seat else []
-            return None if found else "none does"
-
-        wait_until("an extender to decide", missing, seconds=seconds)
-        return found[0]
-
     def clear(self) -> None:
         """Delete all pods at once, and wait until the watch has shown it."""
 
@@ -144,7 +132,7 @@ class Stage:
 
     def claims(self) -> float:
         """Return how many claims the extender that decides keeps."""
-        _, text = self.seats.ask(self.leader(), "/metrics")
+        _, text = self.seats.ask(self.seats.wait_leading_extender(), "/metrics")
         (found,) = re.findall(r'^gpushare_plans\{what="claim"\} (\S+)$', text, re.MULTILINE)
         return float(found)
 
@@ -169,7 +157,7 @@ class Stage:
         """Run a part, which returns its figures; say them and judge the watch of that time."""
         begun, before = time.monotonic(), len(self.lost)
         try:
-            self.leader()
+            self.seats.wait_leading_extender()
             figures = part()
             self.clear()
             wait_until("nothing to be claimed", self._claimed, seconds=20)
@@ -215,7 +203,7 @@ def preemption_stage(say: Say) -> Iterator[Stage]:
             seats.start_scheduler(seat)
         with EvictionHistory(cluster, sizes) as history:
             made = Stage(seats, history, say)
-            made.leader()
+            made.seats.wait_leading_extender()
             yield made
 
 
