@@ -18,6 +18,7 @@ from localcluster.wait import wait_until
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESOURCE: Final = "aliyun.com/gpu-mem"
+PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _NOT_FOUND: Final = 404
 
 
@@ -61,6 +62,19 @@ def pod(
         "metadata": {"name": name, **(metadata or {})},
         "spec": described,
     }
+
+
+def create_priority_classes(cluster: Cluster, values: Mapping[str, int]) -> None:
+    """Create PriorityClasses, by name."""
+    with cluster.api() as api:
+        for name, value in values.items():
+            described = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+            api.request("POST", PRIORITY_CLASSES, described)
 
 
 @dataclass(frozen=True)

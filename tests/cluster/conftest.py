@@ -11,7 +11,7 @@ from localcluster.gpushare import Gpushare, gpu_node
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder
 from localcluster.wait import tail
-from localcluster.workloads import Workloads
+from localcluster.workloads import PRIORITY_CLASSES, Workloads, create_priority_classes
 from tests.cluster.bringup import fresh, own_network
 from tests.cluster.gated import COMPONENTS
 from tests.cluster.history import History
@@ -21,7 +21,6 @@ TESTS = "-".join(filter(None, ("gpushare-tests", os.environ.get("PYTEST_XDIST_WO
 LOG_LINES = 40
 WHOLE = "whole"
 PRIORITIES = {"lowest": 1, "lower": 5, "low": 10, "high": 100}
-_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -106,16 +105,8 @@ def gates(cluster: Cluster) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def priorities(cluster: Cluster) -> Iterator[None]:
     """Create the priority classes."""
-    with cluster.api() as api:
-        for name, value in PRIORITIES.items():
-            described = {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-            api.request("POST", _CLASSES, described)
+    create_priority_classes(cluster, PRIORITIES)
     yield
     with cluster.api() as api:
         for name in PRIORITIES:
-            api.request("DELETE", f"{_CLASSES}/{name}")
+            api.request("DELETE", f"{PRIORITY_CLASSES}/{name}")

@@ -18,7 +18,7 @@ from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import COMPONENTS, SCHEDULER_CONFIG, Gpushare
 from localcluster.seats import Seats
 from localcluster.wait import wait_until
-from localcluster.workloads import HOSTNAME, pod
+from localcluster.workloads import HOSTNAME, create_priority_classes, pod
 from tests.cluster.bringup import fresh
 from tests.cluster.gangs import in_gang
 from tests.cluster.gated import let_extender_release
@@ -36,7 +36,6 @@ IN_VAIN: Final = "gpushare_extender_preemptions_in_vain_total"
 CLASSES: Final = {"p0": 0, "p1": 10, "p2": 20, "p3": 30, "p4": 40}
 _FIRST: Final = "preemption/first-{}"  # label of the first nodes
 PARTS: Final = 2, 8  # how many first nodes have a label
-_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _SCHEDULER_PORT: Final = 10259
 _ATTEMPTS: Final = re.compile(r"^scheduler_schedule_attempts_total\{.*\} (\S+)$", re.MULTILINE)
 # The shortest that the extender accepts: the trial waits for the end of a lease at each kill.
@@ -195,7 +194,7 @@ def preemption_stage(say: Say) -> Iterator[Stage]:
         Gpushare(cluster).apply_access()
         let_extender_release(cluster)
         cluster.kubectl("apply", "-f", str(COMPONENTS / "preemption" / "access.yaml"))
-        _create_classes(cluster)
+        create_priority_classes(cluster, CLASSES)
         seats = Seats.prepare(cluster, 2, SCHEDULER_CONFIG, unit="MiB")
         for seat in seats.names:
             _configure(cluster, seat, {"preemption": {"enabled": True}})
@@ -216,15 +215,3 @@ def _configure(cluster: Cluster, seat: str, more: Mapping[str, Any]) -> None:
     settings = yaml.safe_load(path.read_text(encoding="utf-8")) | more
     settings["leaderElection"] |= _ELECTION
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
-
-
-def _create_classes(cluster: Cluster) -> None:
-    with cluster.api() as api:
-        for name, value in CLASSES.items():
-            described = {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-            api.request("POST", _CLASSES, described)
