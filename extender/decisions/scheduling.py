@@ -136,7 +136,7 @@ class Scheduling:
         """Return the account of a node in which all claims count, and the one for this priority.
 
         A pod gets room that is claimed for less important ones only if there is no other. If
-        nothing is claimed for these, there is one account; without cards there is none.
+        nothing is claimed for these, there is one account; without cards there is no account.
         """
         every, account = (
             self._ledger.account(node, besides=uid, priority=each) for each in (None, priority)

@@ -84,7 +84,7 @@ class WakeUps:
                 break
 
     async def _wake(self, kind: _Kind, pods: Iterable[Pod], since: float | None) -> bool:
-        """Wake those of equal pods for which there is room; return False if there is none."""
+        """Wake those of equal pods for which there is room; return False without room."""
         now, is_first = self._state.clock.monotonic(), True
         for pod in pods:
             ask = Ask(pod.uid, (pod,), 1, cooling=self._gangs.cooling())

@@ -59,7 +59,7 @@ class VictimEvictions:
     async def carry_out(self, record: PreemptionRecord) -> None:
         """Evict all victims of a plan; stop if one is refused, or nobody waits for it any more.
 
-        The annotation comes first: whoever leads next goes on with the same victims. No pod is
+        The annotation comes first: the next leader goes on with the same victims. No pod is
         evicted before the API server has agreed to evict each of them, as far as it can tell.
         """
         try:

@@ -137,7 +137,7 @@ class Answer(msgspec.Struct, rename="camel"):
     ``reasons`` to number of nodes: why the next pod would not fit there. ``would_have_to_go``: the
     pods of lower priority whose eviction would make room for one more, or that are about to end. A
     ``gang`` fits if its minimum does; it has neither of the two. ``by_evicting`` is what would have
-    to be evicted for all pods, or a gang's minimum; there is none if that was not asked, they fit,
+    to be evicted for all pods, or a gang's minimum; it is absent if that was not asked, they fit,
     or it does not help.
     """
 

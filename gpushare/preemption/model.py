@@ -28,8 +28,8 @@ class PreemptionWorld(World, Protocol):
     def will_end(self, uid: str) -> bool:
         """Return whether a bound pod is being deleted and should be gone within its grace period.
 
-        Its room is as good as free for whoever waits for it. A pod that outlives its grace period,
-        for example because of a finalizer, is not about to end.
+        Its room is as good as free for the pods that wait for it. A pod that outlives its grace
+        period, for example because of a finalizer, is not about to end.
         """
 
     def requests_used(self, uid: str) -> Requests:

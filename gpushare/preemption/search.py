@@ -1,4 +1,4 @@
-"""Find room for a gang or a pod, and if there is none, which pods to evict for it (pure)."""
+"""Find room for a gang or a pod, or else the pods to evict for it (pure)."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import replace

@@ -45,7 +45,7 @@ class Questions:
         return self._extender.decoded(await self._extender.get(page), explain.PodView)
 
     async def gang_what_if(self, body: Mapping[str, Any], *, evict: bool = False) -> what_if.Answer:
-        """Say whether a gang would start as a whole. SettingsError if it is none.
+        """Say whether a gang would start as a whole. SettingsError if the pods are no gang.
 
         With ``evict``, also which pods would be evicted for it.
         """
