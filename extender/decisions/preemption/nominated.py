@@ -21,6 +21,9 @@ from gpushare.placement import card_choice
 
 # kube-scheduler writes the nominated node right after it has received the proposals that are kept.
 PROPOSED_SECONDS: Final = 5.0
+# kube-scheduler removes the nominated node if it tries the pod a moment before the extender has
+# seen the end of the victims. It tries the pod again after at most 10 s (podMaxBackoffSeconds).
+REMOVED_SECONDS: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,24 @@ class _Proposed:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """The node of a claim, and when it ends; never while the pod is nominated."""
+
+    node: str
+    until: float
+
+
 class NominatedClaims:
-    """A claim for each pod with a nominated node that kube-scheduler has written."""
+    """A claim for each pod with a nominated node that kube-scheduler has written.
+
+    It lasts for REMOVED_SECONDS after kube-scheduler has removed the nominated node.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self._state, self._ledger = state, state.ledger
         self._proposed: dict[str, _Proposed] = {}  # by uid
-        self._claimed: dict[str, str] = {}  # node by uid
+        self._claimed: dict[str, _Claimed] = {}  # by uid
 
     def propose(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> None:
         """Note the kept proposals, by node; a single one is where kube-scheduler will evict."""
@@ -71,16 +85,18 @@ class NominatedClaims:
     def _of_one_node(self, uid: str, found: _Proposed) -> Sequence[str]:
         """Return the victims on the node that kube-scheduler has chosen, if that is known."""
         victims = found.victims
-        at = next(iter(victims)) if len(victims) == 1 else self._claimed.get(uid, "")
-        return victims.get(at, ())
+        if len(victims) == 1:
+            return next(iter(victims.values()))
+        claimed = self._claimed.get(uid)
+        return victims.get(claimed.node, ()) if claimed is not None else ()
 
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""
-        node = pod.status.nominated_node_name
+        node, claimed = pod.status.nominated_node_name, self._claimed.get(pod.uid)
         if node and not is_nominated(pod) and not pod.gates:
             self._claim(pod, node, inf)
-        elif pod.uid in self._claimed and not self._is_proposed(pod.uid):
-            self._drop(pod.uid)
+        elif claimed is not None and claimed.until == inf:
+            self._claim(pod, claimed.node, self._state.clock.monotonic() + REMOVED_SECONDS)
 
     def pod_gone(self, uid: str) -> None:
         """Take note that a pod is bound or gone; the ledger has ended its claim."""
@@ -89,7 +105,8 @@ class NominatedClaims:
 
     def renew(self) -> None:
         """Claim other GPUs of the same node where those claimed cannot be used any more."""
-        pods = self._state.pods
+        pods, now = self._state.pods, self._state.clock.monotonic()
+        self._claimed = {uid: each for uid, each in self._claimed.items() if each.until > now}
         for uid in list(self._claimed):
             pod = pods.pod(uid)
             if pod is not None and not pod.node:
@@ -106,17 +123,13 @@ class NominatedClaims:
         self._claimed.clear()
         self._proposed.clear()
 
-    def _is_proposed(self, uid: str) -> bool:
-        return self._state.clock.monotonic() - self.proposed_at(uid) < PROPOSED_SECONDS
-
-    def _claim(self, pod: Pod, node: str, expires_at: float) -> None:
+    def _claim(self, pod: Pod, node: str, until: float) -> None:
         slot = self._slot(pod, node)
         if slot is None:
             self._drop(pod.uid)
             return
-        self._claimed[pod.uid] = node
-        owner = f"nominated/{pod.uid}"
-        self._ledger.keep(Claim(owner, (slot,), expires_at, pod.priority))
+        self._claimed[pod.uid] = _Claimed(node, until)
+        self._ledger.keep(Claim(f"nominated/{pod.uid}", (slot,), until, pod.priority))
 
     def _drop(self, uid: str) -> None:
         if self._claimed.pop(uid, None) is not None:

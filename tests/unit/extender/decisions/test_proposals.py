@@ -2,6 +2,7 @@
 
 import pytest
 
+from extender.decisions.preemption.nominated import REMOVED_SECONDS
 from extender.decisions.preemption.proposals import Veto
 from extender.decisions.preemption.records import PreemptionRecord
 from gpushare.contract import ANNOTATION_CARDS
@@ -162,6 +163,25 @@ def test_units_are_kept_before_kube_scheduler_has_written_the_nominated_node(ben
     assert offered(bench, waiting("low", 8, 0))
 
 
+def test_units_are_kept_when_kube_scheduler_sees_the_end_of_the_victims_first(bench):
+    """It tries the pod before the extender has seen that, and removes the nominated node."""
+    bench.add(waiting(nominated="n"))
+    for name in ("a1", "a2"):
+        terminate(bench, name)
+    bench.add(waiting(nominated="n"))
+    bench.time.now += 30
+    high = waiting()
+    assert not offered(bench, high)
+    bench.add(high)
+    bench.time.now += 1
+    for name in ("a1", "a2"):
+        end(bench, name)
+    bench.cluster.scheduling.nominated.renew()
+    bench.cluster.expire_plans()
+    assert not offered(bench, waiting("equal", 8, 100))
+    assert offered(bench, high)
+
+
 def test_a_nominated_pod_is_offered_the_cards_of_those_that_end_not_of_those_that_stay(bench):
     bench.add(waiting(nominated="n"))
     assert not any(e.claimed for e in bench.cluster.ledger.account("n").cards)
@@ -181,6 +201,8 @@ def test_nothing_stays_claimed_for_a_pod_that_is_bound_deleted_or_not_nominated_
     bench.add(waiting(nominated="n"))
     assert claimed() == 16
     bench.add(waiting())
+    bench.time.now += REMOVED_SECONDS
+    bench.cluster.expire_plans()
     assert claimed() == 0
     bench.add(waiting(nominated="n"))
     assert claimed() == 16
