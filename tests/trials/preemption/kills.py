@@ -93,9 +93,9 @@ class Kills:
     def _judge(self, number: int, placed: list[Seen], size: int, units: int) -> None:
         """Check that on the GPUs of the preemptor as many were evicted as needed, and no others.
 
-        All GPUs were full with pods of equal size.
+        All GPUs were full with pods of equal size. Two members of a gang may get the same GPU.
         """
-        expected = Counter({card: units // size for each in placed for card in each.cards})
+        expected = Counter(card for each in placed for card in each.cards * (units // size))
         found = Counter(card for each in self._stage.history.evicted() for card in each.cards)
         if found != expected:
             self._stage.lost.append(f"trial {number}: evicted {found}, needed {expected}")
