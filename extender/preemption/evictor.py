@@ -93,19 +93,27 @@ class Evictor:
             right=right,
             notice=notice,
         )
+        self._is_taken_over = True
         self._running: set[str] = set()  # owners
         self._searched: dict[str, _Search] = {}  # by owner
         self._given: dict[str, PreemptionRecord] = {}  # until their pods are bound
 
     async def take_over(self) -> None:
-        """Claim again what a former leader was making room for; call it before the first answer."""
+        """Claim again what a former leader was making room for; call it before the first answer.
+
+        What takes longer than TAKEOVER_SECONDS is done before the first plan.
+        """
+        self._is_taken_over = False
         with suppress(TimeoutError):
             async with asyncio.timeout(TAKEOVER_SECONDS):
-                if not await self._right.is_given():
-                    return
-                await self._budgets.known.wait()
-                for preemptor in await self._planning.slices.run(self._preemptors.begun()):
-                    await self._plans.claim(preemptor, may_evict=True, is_begun=True)
+                if await self._right.is_given():
+                    await self._budgets.known.wait()
+                    await self._claim_begun()
+
+    async def _claim_begun(self) -> None:
+        for preemptor in await self._planning.slices.run(self._preemptors.begun()):
+            await self._plans.claim(preemptor, may_evict=True, is_begun=True)
+        self._is_taken_over = True
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -125,6 +133,8 @@ class Evictor:
         self._check_given()
         if not self._budgets.known.is_set():
             return
+        if not self._is_taken_over:
+            await self._claim_begun()
         await self._plan_all()
         for record in self._preemptions.all():
             await self._go_on(record, tasks)

@@ -38,8 +38,9 @@ class PreemptionPlanning:
     ) -> PreemptionRecord | None:
         """Claim room for a preemptor that victims and pods about to end leave; None if none does.
 
-        None also if it needs victims and ``may_evict`` is false, or fits without either. Free room
-        is claimed only if a former leader has begun to evict for it.
+        None also if it needs victims and ``may_evict`` is false, or fits without either. If a
+        former leader has begun to evict for it, free room is claimed too, and the victims that it
+        has announced go first. A plan of this leader that was stopped binds no later one.
         """
         budgets, known, unknown = Budgets(), frozenset[str](), frozenset[str]()
         for _ in range(ROUNDS):
@@ -51,7 +52,7 @@ class PreemptionPlanning:
                 leaving=self._leaving,
                 spared=self._preemptions.spared(self._state.clock.monotonic()),
                 spared_namespaces=unknown,
-                hinted=preemptor.hinted,
+                hinted=preemptor.hinted if is_begun else frozenset(),
                 budgets=budgets,
             )
             found = await self._planning.slices.run(self._search.find(ask, rules))

@@ -82,6 +82,28 @@ def test_nothing_stays_claimed_if_no_eviction_is_possible():
         assert claimed(stage) == 0
 
 
+def test_after_refused_evictions_another_plan_finishes_what_was_begun():
+    """The next plans fail too: none of them makes a later one leave what is free by then."""
+    with staged({"n": (4, 4, 4)}) as stage:
+        names = [f"{gpu}-{number}" for gpu in "abc" for number in range(4)]
+        for name in names:
+            stage.put_bound(name, 1, f"GPU-{'abc'.index(name[0])}")
+        stage.preempts = False
+        stage.start()
+
+        def fail(_):
+            stage.store.failing = dict.fromkeys(names, 500)
+
+        stage.store.evicts = fail
+        stage.put("high", 4, priority=100)
+        stage.go(20)
+        assert len(stage.evicted) == 1
+        stage.store.failing, stage.store.evicts = {}, lambda _: None
+        stage.go(2 * FIRST_WAIT_SECONDS)
+        assert "high" in stage.bound()
+        assert len(stage.evicted) == 4
+
+
 def test_a_victim_that_outlives_its_grace_period_ends_the_claim():
     with staged() as stage:
         stage.put_bound("a", 10, "GPU-0")
