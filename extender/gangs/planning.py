@@ -98,7 +98,7 @@ class GangPlanning:
             pods = {pod.uid: pod for pod in ask.members}
             if isinstance(found, NoPlan) or not self._gangs.may_keep:
                 return False
-            if self.planner.unusable(found.slots, pods, ask.owner, ask.cooling):
+            if self.planner.unusable(found.slots, pods, ask.cooling):
                 return False
             if not all(may_use(slot.node) for slot in found.slots):
                 return False
@@ -118,10 +118,10 @@ class GangPlanning:
         """
         async with self._turn:
             cooling = self._gangs.cooling()
-            steps = self.planner.are_usable(slots, pods, owner, cooling)
+            steps = self.planner.are_usable(slots, pods, cooling)
             if not (await self.slices.run(steps) and self._gangs.may_keep):
                 return False
-            if self.planner.unusable(slots, pods, owner, cooling):
+            if self.planner.unusable(slots, pods, cooling):
                 return False  # by what has just changed
             if group is not None and not self._plans.are_waiting(group, slots):
                 return False
@@ -147,9 +147,7 @@ class GangPlanning:
     def _take(self, group: Group, ask: Ask, plan: Plan) -> bool:
         """Keep the slots if they are still free; nothing else runs between the two."""
         pods = {pod.uid: pod for pod in ask.members}
-        if not self._gangs.may_keep or self.planner.unusable(
-            plan.slots, pods, ask.owner, ask.cooling
-        ):
+        if not self._gangs.may_keep or self.planner.unusable(plan.slots, pods, ask.cooling):
             return False
         if not self._plans.are_waiting(group, plan.slots):
             return False

@@ -87,7 +87,7 @@ class SlotRepair:
             and ledger.reserve_of(slot.pod_uid, slot.node) is None
         ]
         pods = {slot.pod_uid: members[slot.pod_uid] for slot in judged}
-        bad = self._planning.planner.unusable(judged, pods, owner, self._gangs.cooling())
+        bad = self._planning.planner.unusable(judged, pods, self._gangs.cooling())
         return [slot for slot in judged if slot.pod_uid in bad]
 
 

@@ -81,6 +81,7 @@ _KNOWN: Final = {
         "breaks_gang",
         "member_of_gang",
         "own_eviction",
+        "room_is_made",
         "no_victims",
         "fits",
         "request",

@@ -15,7 +15,7 @@ from extender.gates.releaser import Outcome, Release, Releaser
 from extender.metrics.counters import PREEMPTION_VICTIMS
 from extender.preemption.budgets import BudgetWatch
 from extender.watch.events import Notice
-from gpushare.annotations import evicting_hint
+from gpushare.annotations.evicting_hint import PART, encode, hinted_victims
 from gpushare.contract import ANNOTATION_EVICTING
 from gpushare.errors import ApiError, Conflict, NotFound, NotLeading
 from gpushare.objects.model import Pod
@@ -78,7 +78,10 @@ class VictimEvictions:
 
     async def _announce(self, record: PreemptionRecord) -> Outcome:
         pod = next(iter(record.pods.values()))
-        written = {ANNOTATION_EVICTING: evicting_hint.encode(record.victims)}
+        if {victim.uid[:PART] for victim in record.victims} <= hinted_victims(pod):
+            # A former leader has named them, and others whose end shows that it has begun.
+            return Outcome.RELEASED
+        written = {ANNOTATION_EVICTING: encode(record.victims)}
         patch = {"metadata": {"uid": pod.uid, "annotations": written}}
         return await self._releaser.patch(Release(pod, patch))
 

@@ -18,7 +18,7 @@ _number = attrgetter("number")
 
 
 class Besides:
-    """The world without what an owner's hold and claim keep for the pods ``uids``.
+    """The world without what holds and claims keep for the pods ``uids``.
 
     Pods that are ``gone`` do not count either, nor claims below ``priority``; None counts all other
     claims. ``nodes`` are where these slots, claims and pods were when this was made.
@@ -27,17 +27,16 @@ class Besides:
     def __init__(
         self,
         world: World,
-        owner: str,
         uids: Collection[str],
         priority: int | None,
         gone: Gone = NOBODY,
     ) -> None:
         self.world = world
         self._uids, self._priority, self._gone = uids, priority, gone
-        kept = (world.ledger.hold_of(owner), world.ledger.claim_of(owner))
-        slots = (slot for each in kept if each is not None for slot in each.slots)
-        self._own = {slot.node for slot in slots if slot.pod_uid in uids}
-        outranked = world.ledger.outranked(priority) if priority is not None else ()
+        ledger = world.ledger
+        slots = (slot_of(uid) for uid in uids for slot_of in (ledger.slot_of, ledger.claim_slot_of))
+        self._own = {slot.node for slot in slots if slot is not None}
+        outranked = ledger.outranked(priority) if priority is not None else ()
         self.nodes = self._own.union(outranked, gone.nodes)
         self._known: dict[str, tuple[NodeAccount | None, Mapping[str, int] | None]] = {}
 

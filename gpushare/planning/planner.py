@@ -84,7 +84,6 @@ class Planner:
         self,
         slots: Sequence[Slot],
         pods: Mapping[str, Pod],
-        owner: str,
         cooling: Collection[str] = (),
     ) -> Generator[None, None, bool]:
         """Return whether all slots can be used now, in short steps; arguments as in ``unusable``.
@@ -97,7 +96,7 @@ class Planner:
             yield
             some = [slot for name in names[first : first + NODES_A_STEP] for slot in nodes[name]]
             here = {slot.pod_uid: pods[slot.pod_uid] for slot in some}
-            if self.unusable(some, here, owner, cooling):
+            if self.unusable(some, here, cooling):
                 return False
         self._last = slots, seen
         return True
@@ -106,16 +105,14 @@ class Planner:
         self,
         slots: Sequence[Slot],
         pods: Mapping[str, Pod],
-        owner: str,
         cooling: Collection[str] = (),
         gone: Gone = NOBODY,
     ) -> dict[str, Reason]:
         """Return why slots cannot be used now, by the uid of their pods.
 
-        ``pods`` are those of the slots to judge, by uid. What the owner's hold and claim keep for
-        these pods does not count, nor pods that are ``gone``. If not all slots fit together,
-        earlier ones come first. The slots of the last plan cost nothing as long as their nodes do
-        not change.
+        ``pods`` are those of the slots to judge, by uid. What holds and claims keep for these pods
+        does not count, nor pods that are ``gone``. If not all slots fit together, earlier ones come
+        first. The slots of the last plan cost nothing as long as their nodes do not change.
         """
         nodes = by_node([slot for slot in slots if slot.pod_uid in pods])
         if slots is self._last[0]:
@@ -129,7 +126,7 @@ class Planner:
             except RequestError:
                 continue  # judged as a slot for another request
         priority = min((pod.priority for pod in pods.values()), default=0)
-        besides = Besides(self._world, owner, pods.keys(), priority, gone)
+        besides = Besides(self._world, pods.keys(), priority, gone)
         checker = Checker(self._world, besides, shapes, cooling)
         found: dict[str, Reason] = {}
         for name, here in nodes.items():
@@ -154,7 +151,7 @@ class Attempt:
     ) -> None:
         self._world, self._ask, self._groups = world, ask, groups
         self._shapes = {pod.uid: group.shape for group in groups for pod in group.pods}
-        self.besides = Besides(world, ask.owner, self._shapes.keys(), priority, gone)
+        self.besides = Besides(world, self._shapes.keys(), priority, gone)
         self.areas: list[Area] = []
         self._hints = [
             [ask.hints[pod.uid] for pod in group.pods if pod.uid in ask.hints] for group in groups

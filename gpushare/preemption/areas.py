@@ -67,7 +67,7 @@ class VictimAreas:
             pods = {pod.uid: pod for pod in ask.members}
             for slots in by_node(plan.slots).values():
                 yield
-                if planner.unusable(slots, pods, ask.owner, ask.cooling, gone):
+                if planner.unusable(slots, pods, ask.cooling, gone):
                     return None
             return plan
         if self.shape is not None:

@@ -251,7 +251,7 @@ class _Left(Besides):
     """The nodes as they are left. ``accounts`` are those that were asked for since a change."""
 
     def __init__(self, world: World, nodes: Mapping[str, NodeRoom]) -> None:
-        super().__init__(world, "", (), 0)
+        super().__init__(world, (), 0)
         self.accounts: dict[str, NodeAccount | None] = {}
         self._rooms = nodes
 

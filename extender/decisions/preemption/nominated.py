@@ -52,12 +52,14 @@ class NominatedClaims:
         self._state, self._ledger = state, state.ledger
         self._proposed: dict[str, _Proposed] = {}  # by uid
         self._claimed: dict[str, _Claimed] = {}  # by uid
+        self._found_free: set[str] = set()  # uids, since their proposals were kept
 
     def propose(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> None:
         """Note the kept proposals, by node; a single one is where kube-scheduler will evict."""
         now = self._state.clock.monotonic()
         self._proposed = dict(self._kept())
         self._proposed[pod.uid] = _Proposed(victims, now)
+        self._found_free.discard(pod.uid)
         if len(victims) == 1:
             self._claim(pod, next(iter(victims)), now + PROPOSED_SECONDS)
 
@@ -90,6 +92,28 @@ class NominatedClaims:
         claimed = self._claimed.get(uid)
         return victims.get(claimed.node, ()) if claimed is not None else ()
 
+    def has_room(self, pod: Pod) -> bool:
+        """Return whether kube-scheduler has made room for a pod, and has only tried it too early.
+
+        kube-scheduler evicts nobody more for a pod while its victims end, but it may see their end
+        before the extender does. The second answer for free room is False: if kube-scheduler has
+        rejected the pod again, it has reasons of its own.
+        """
+        claimed, slot = self._claimed.get(pod.uid), self._ledger.claim_slot_of(pod.uid)
+        if claimed is None or slot is None:
+            return False
+        if claimed.until < inf and not self._is_proposed(pod.uid):
+            return False
+        here = (e for e in self._ledger.shares(slot.node) if {*slot.cards} & {*e.cards})
+        if any(self._state.will_end(each.pod_uid) for each in here):
+            return True
+        account = self._ledger.account(slot.node, besides=pod.uid, priority=pod.priority)
+        is_free = account is not None and _is_free(account, slot)
+        is_first = pod.uid not in self._found_free
+        if is_free:
+            self._found_free.add(pod.uid)
+        return is_free and is_first
+
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""
         node, claimed = pod.status.nominated_node_name, self._claimed.get(pod.uid)
@@ -102,6 +126,7 @@ class NominatedClaims:
         """Take note that a pod is bound or gone; the ledger has ended its claim."""
         self._claimed.pop(uid, None)
         self._proposed.pop(uid, None)
+        self._found_free.discard(uid)
 
     def renew(self) -> None:
         """Claim other GPUs of the same node where those claimed cannot be used any more."""
@@ -122,6 +147,10 @@ class NominatedClaims:
         """Forget the claims: another replica decides. The caller drops them in the ledger."""
         self._claimed.clear()
         self._proposed.clear()
+        self._found_free.clear()
+
+    def _is_proposed(self, uid: str) -> bool:
+        return self._state.clock.monotonic() - self.proposed_at(uid) < PROPOSED_SECONDS
 
     def _claim(self, pod: Pod, node: str, until: float) -> None:
         slot = self._slot(pod, node)
@@ -147,8 +176,8 @@ class NominatedClaims:
             return None
         before = self._ledger.claim_slot_of(pod.uid)
         if before is not None and before.node == node:
-            free = {each.card.uuid: each.free for each in account.open}
-            if all(free.get(uuid, 0) >= request.units_per_card for uuid in before.cards):
+            is_as_before = before.units == request.units_per_card
+            if is_as_before and _is_free(account, before):
                 return before
         cards = card_choice.choose(account, request, self._state.policies.card)
         if cards is None:
@@ -166,3 +195,8 @@ class NominatedClaims:
         for uid in ended:
             trial.remove_share(uid)
         return trial.account(node, besides=pod.uid, priority=pod.priority)
+
+
+def _is_free(account: NodeAccount, slot: Slot) -> bool:
+    free = {each.card.uuid: each.free for each in account.open}
+    return all(free.get(uuid, 0) >= slot.units for uuid in slot.cards)

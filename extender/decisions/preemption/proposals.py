@@ -28,6 +28,7 @@ class Veto(StrEnum):
     BREAKS_GANG = "breaks_gang"
     MEMBER_OF_GANG = "member_of_gang"
     OWN_EVICTION = "own_eviction"
+    ROOM_IS_MADE = "room_is_made"
     NO_VICTIMS = "no_victims"
     FITS = "fits"
     REQUEST = "request"
@@ -37,6 +38,7 @@ NO_VICTIMS = "kube-scheduler named no victims"
 FITS = "the pod fits by now without any eviction"
 BREAKS_GANG = "a gang would go on with fewer members than it needs"
 OWN_EVICTION = "the extender evicts other pods for this one"
+ROOM_IS_MADE = "kube-scheduler has made room for the pod already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class ProposalJudge:
         """
         if self._preemptions.is_for(pod.uid):
             return Proposals.none(proposed, Veto.OWN_EVICTION, OWN_EVICTION)
+        if self._nominated.has_room(pod):
+            return Proposals.none(proposed, Veto.ROOM_IS_MADE, ROOM_IS_MADE)
         try:
             request = self._state.request_of(pod)
         except RequestError as err:

@@ -182,6 +182,35 @@ def test_units_are_kept_when_kube_scheduler_sees_the_end_of_the_victims_first(be
     assert offered(bench, high)
 
 
+def test_nobody_more_is_evicted_before_the_extender_sees_the_end_of_the_victims(bench):
+    bench.cluster.node_changed(node("m", 16))
+    bench.add(bound("m1", 16, "GPU-0", node="m"))
+    high = waiting(nominated="n")
+    judge(bench, high, "a1", "a2")
+    bench.add(high)
+    bench.time.now += 3
+    for name in ("a1", "a2"):
+        terminate(bench, name)
+    bench.time.now += 30
+    # kube-scheduler sees no victim any more, and tries the pod.
+    assert judge(bench, high, "m1", at="m")[1][0] is Veto.ROOM_IS_MADE
+    for name in ("a1", "a2"):
+        end(bench, name)
+    assert judge(bench, high, "m1", at="m")[1][0] is Veto.ROOM_IS_MADE
+    # It was tried again, and kube-scheduler keeps it from the node for reasons of its own.
+    assert judge(bench, high, "m1", at="m")[0] == ["m1"]
+
+
+def test_others_are_evicted_if_a_more_important_pod_has_taken_the_room(bench):
+    high = waiting(nominated="n")
+    judge(bench, high, "a1", "a2")
+    bench.add(high)
+    for name in ("a1", "a2"):
+        end(bench, name)
+    bench.add(changed(bound("top", 16, "GPU-0"), spec={"priority": 200}))
+    assert judge(bench, high, "b1", "b2")[0] == ["b1", "b2"]
+
+
 def test_a_nominated_pod_is_offered_the_cards_of_those_that_end_not_of_those_that_stay(bench):
     bench.add(waiting(nominated="n"))
     assert not any(e.claimed for e in bench.cluster.ledger.account("n").cards)

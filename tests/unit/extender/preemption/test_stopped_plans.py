@@ -169,6 +169,7 @@ def test_victims_of_both_leaders_are_those_of_one_plan():
             stage.put("high", 16, priority=100)
             stage.go_until_evicted(kill_after)
             stage.run(stage.fail_over())
+            stage.run(stage.fail_over())
             stage.go(GRACE_SECONDS + 6)
             assert "high" in stage.bound()
             assert len(stage.evicted) == 16

@@ -111,9 +111,9 @@ class TestNodes:
         found = plan(world, members.values())
         hold(world, found)
         planner = Planner(world)
-        assert planner.unusable(found.slots, members, "gang") == {}
+        assert planner.unusable(found.slots, members) == {}
         change(world)
-        reasons = planner.unusable(found.slots, members, "gang")
+        reasons = planner.unusable(found.slots, members)
         assert set(reasons) == set(members)
         expected = CHANGES[change]
         assert expected is None or set(reasons.values()) == {expected}
@@ -139,7 +139,7 @@ class TestNodes:
         assert isinstance(plan(world, gang(1, 1), cooling=cooling), NoPlan)
         assert nodes_of(plan(world, gang(1, cpu=1), cooling=cooling)) == ["n1"]
         found, pods = plan(world, gang(1, 1)), {"m0": gang(1, 1)[0]}
-        assert Planner(world).unusable(found.slots, pods, "gang", cooling) == {"m0": COOLING}
+        assert Planner(world).unusable(found.slots, pods, cooling) == {"m0": COOLING}
 
     def test_only_the_offered_nodes_are_taken(self):
         world = PlannedWorld()
@@ -239,7 +239,7 @@ class TestOwnHold:
         world.ledger.reserve(Reserve("m0", "default", "m0", "n1", slot.cards, 4, 1))
         assert isinstance(plan(world, gang(2, 4)[1:]), Plan)
         pods = {each.uid: each for each in gang(2, 4)}
-        assert "m1" not in Planner(world).unusable(found.slots[1:], pods, "gang")
+        assert "m1" not in Planner(world).unusable(found.slots[1:], pods)
 
     def test_a_claim_counts_unless_the_gang_has_a_higher_priority(self):
         world = PlannedWorld()
@@ -280,16 +280,14 @@ class TestOwnHold:
         found = plan(world, gang(2, 4))
         world.use("n1", 2, 0)
         pods = {each.uid: each for each in gang(2, 4)}
-        assert Planner(world).unusable(found.slots, pods, "gang") == {"m1": NO_ROOM}
+        assert Planner(world).unusable(found.slots, pods) == {"m1": NO_ROOM}
 
     def test_a_slot_of_a_pod_that_asks_for_something_else_is_unusable(self):
         world = PlannedWorld()
         world.add("n1", 8)
         found = plan(world, gang(1, 4))
         for other in (pod("m0", 5), pod("m0", 2, cards=2), pod("m0", cpu=1)):
-            assert Planner(world).unusable(found.slots, {"m0": other}, "gang") == {
-                "m0": OTHER_REQUEST
-            }
+            assert Planner(world).unusable(found.slots, {"m0": other}) == {"m0": OTHER_REQUEST}
 
 
 def test_a_plan_that_the_cluster_overtakes_is_made_again():
