@@ -19,7 +19,7 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import Amounts, requests_of
+from gpushare.objects.pod_requests import Amounts, Requests, requests_of
 from gpushare.placement import verdict
 from gpushare.placement.node_resources import free_resources
 from gpushare.placement.rank import Policies
@@ -102,6 +102,10 @@ class ClusterState:
             return free_resources(found, used, kept, *self._being_bound(node, besides))
         except RequestError:
             return None
+
+    def leaving(self, node: str) -> Mapping[str, Requests]:
+        """Return what pods use of a node that are evicted from it for others, by uid."""
+        return {uid: self.requests_used(uid) for uid in self.preemptions.victims_on(node)}
 
     def _being_bound(self, node: str, besides: str) -> Iterator[Amounts]:
         """Return the requests of pods with a reserve, unless a slot or the watch has them here."""

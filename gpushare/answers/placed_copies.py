@@ -29,6 +29,7 @@ class WithCopies:
         self.node, self.node_names = world.node, world.node_names
         self.all_node_names, self.why_closed = world.all_node_names, world.why_closed
         self.pods_of, self.will_end = world.pods_of, world.will_end
+        self.leaving = world.leaving
         self.group_of, self.ended_of = world.group_of, world.ended_of
 
     def free_resources(

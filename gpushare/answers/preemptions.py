@@ -1,5 +1,6 @@
 """What is known about evictions for a Pending pod or gang, as JSON and as a sentence (pure)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 from typing import Final, Protocol
@@ -40,6 +41,9 @@ class PreemptionStates(Protocol):
     def of(self, uid: str) -> PreemptionFacts | None:
         """Return what is evicted for a pod or its gang; None if nothing is."""
 
+    def victims_on(self, node: str) -> Collection[str]:
+        """Return the uids of the pods that are, or are about to be, evicted from a node."""
+
 
 class NoPreemptions:
     """Knows of no evictions. Implements PreemptionStates."""
@@ -48,6 +52,9 @@ class NoPreemptions:
 
     def of(self, uid: str) -> PreemptionFacts | None:  # noqa: ARG002
         return None
+
+    def victims_on(self, node: str) -> Collection[str]:  # noqa: ARG002
+        return ()
 
 
 NO_PREEMPTIONS: Final = NoPreemptions()

@@ -33,6 +33,9 @@ class Gone:
         self.nodes = pods.keys()
         self._ledger, self._requests_used, self._pods = ledger, requests_used, pods
 
+    def includes(self, node: str, uid: str) -> bool:
+        return uid in self._pods.get(node, ())
+
     def freed(self, node: str) -> Freed:
         """Return what the pods on a node use now."""
         found = Freed()

@@ -15,7 +15,7 @@ from gpushare.ledger.accounts import NodeAccount, Reserve
 from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import Amounts, requests_of
+from gpushare.objects.pod_requests import Amounts, Requests, requests_of
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
 from gpushare.placement.node_resources import insufficient
@@ -61,6 +61,9 @@ class World(Protocol):
         not count, nor claims below ``priority``; None counts all claims. Return None if the node is
         not known, or an amount of it or of one of its pods cannot be read.
         """
+
+    def leaving(self, node: str) -> Mapping[str, Requests]:
+        """Return what pods use of a node that are evicted from it for others, by uid."""
 
     @property
     def resource_changes(self) -> Changes:

@@ -1,5 +1,6 @@
 """The nodes as they would be with the slots that were planned so far (pure)."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
@@ -7,7 +8,8 @@ from msgspec.structs import replace
 
 from gpushare.ledger.accounts import NodeAccount, summed
 from gpushare.ledger.gone import NOBODY, Freed, Gone
-from gpushare.ledger.holds import Claim, Hold, Kept, Slot
+from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Hold, Kept, Slot
+from gpushare.objects.pod_requests import Amounts
 from gpushare.placement.card_choice import FreeCard, FreeCards
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
@@ -21,7 +23,9 @@ class Besides:
     """The world without what holds and claims keep for the pods ``uids``.
 
     Pods that are ``gone`` do not count either, nor claims below ``priority``; None counts all other
-    claims. ``nodes`` are where these slots, claims and pods were when this was made.
+    claims. ``nodes`` are where claims, these slots and these pods were when this was made.
+
+    A claim and the pods that are evicted for it count once in a node's resources.
     """
 
     def __init__(
@@ -36,8 +40,7 @@ class Besides:
         ledger = world.ledger
         slots = (slot_of(uid) for uid in uids for slot_of in (ledger.slot_of, ledger.claim_slot_of))
         self._own = {slot.node for slot in slots if slot is not None}
-        outranked = ledger.outranked(priority) if priority is not None else ()
-        self.nodes = self._own.union(outranked, gone.nodes)
+        self.nodes = self._own.union(ledger.outranked(HOLD_PRIORITY), gone.nodes)
         self._known: dict[str, tuple[NodeAccount | None, Mapping[str, int] | None]] = {}
 
     def left(self, name: str) -> tuple[NodeAccount | None, Mapping[str, int] | None]:
@@ -57,15 +60,30 @@ class Besides:
         world, priority = self.world, self._priority
         resources = world.free_resources(name, priority=priority)
         account = world.ledger.account(name, priority=priority)
-        slots = self._slots(name) if name in self._own else []
-        if resources is None or not (slots or name in self._gone.nodes):
-            return account, resources
-        freed, own = self._gone.freed(name), _Own(slots)
+        if resources is None:
+            return account, None
+        freed, own = self._gone.freed(name), _Own(self._slots(name) if name in self._own else [])
         free = dict(resources)
-        for amounts in (freed.amounts, own.amounts):
+        for amounts in (freed.amounts, own.amounts, self._counted_twice(name)):
             for resource in free.keys() & amounts.keys():
                 free[resource] += amounts[resource]
         return _without(account, own, freed), free
+
+    def _counted_twice(self, name: str) -> Amounts:
+        """Return what claims of others keep of a node, and pods that leave it still use."""
+        ledger, priority = self.world.ledger, self._priority
+        claimed = Counter[str]()
+        for kept, slot in ledger.slots_on(name):
+            if not isinstance(kept, Claim) or slot.pod_uid in self._uids:
+                continue
+            counts = priority is None or kept.priority >= priority
+            if counts and ledger.slot_of(slot.pod_uid) is None:
+                claimed.update(dict(slot.requests))
+        left = Counter[str]()
+        for uid, requests in (self.world.leaving(name) if claimed else {}).items():
+            if not self._gone.includes(name, uid):
+                left.update(dict(requests))
+        return claimed & left
 
     def _slots(self, name: str) -> list[tuple[Kept, Slot]]:
         """Return the slots that do not count. With a reserve of its pod, a slot is counted once."""

@@ -141,6 +141,10 @@ class ListedCluster:
         except RequestError:
             return None
 
+    def leaving(self, _: str) -> Mapping[str, Requests]:
+        """Return nothing: only the extender knows whom it evicts."""
+        return {}
+
     @property
     def resource_changes(self) -> Changes:
         return self._use.changes

@@ -8,6 +8,7 @@ from gpushare.cards.model import Request
 from gpushare.groups.group import Group
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import Requests
 from gpushare.placement import verdict
 from gpushare.placement.node_resources import free_resources
 from gpushare.placement.reasons import Reason
@@ -51,6 +52,10 @@ class SimulatedWorld:
             return None
         kept = self.ledger.kept_resources(node, besides=besides, priority=priority)
         return free_resources(found, used, kept)
+
+    def leaving(self, _: str) -> Mapping[str, Requests]:
+        """Return nothing: nobody is evicted in a simulation."""
+        return {}
 
     @property
     def resource_changes(self) -> Changes:

@@ -24,7 +24,7 @@ class GatedQueue:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._seen = -1
+        self._seen = self._ledger_seen = -1
         self._known: dict[str, tuple[Hashable, Place]] = {}  # by uid, with and without a slot
         self._queues: dict[Hashable, list[Place]] = {}  # by shape, without a slot
         self._slotted: set[str] = set()
@@ -46,6 +46,19 @@ class GatedQueue:
                 self._slotted.discard(uid)
                 self._enter(uid)
             yield
+        yield from self._renew_slots()
+
+    def _renew_slots(self) -> Generator[None, None, None]:
+        """Take note of slots that were kept elsewhere, such as in the room of victims."""
+        ledger = self._state.ledger
+        now, changed = ledger.changes.now, ledger.changes.since(self._ledger_seen)
+        for name in list(ledger.nodes()) if changed is None else changed:
+            for _, slot in ledger.slots_on(name):
+                uid = slot.pod_uid
+                if uid in self._known and uid not in self._slotted and ledger.slot_of(uid):
+                    self.took_slot(uid)
+            yield
+        self._ledger_seen = now
 
     def with_slots(self) -> Iterator[Pod]:
         """Yield the pods that have got a slot; some may have lost it since the last renewal."""

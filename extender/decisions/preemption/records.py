@@ -1,6 +1,6 @@
 """Keep which pods are being evicted, and for which pods or gangs (pure)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,6 +56,7 @@ class Preemptions:
         self._ending = ending
         self._records: dict[str, PreemptionRecord] = {}
         self._owner_of: dict[str, str] = {}  # by uid of a pod that waits
+        self._victims_on: dict[str, set[str]] = {}  # uids by node
         self._waits: dict[str, _Wait] = {}  # by owner
         self._refused: set[str] = set()  # owners
         self._spared: dict[str, float] = {}  # by uid, until when
@@ -82,16 +83,25 @@ class Preemptions:
         self.drop(record.owner)
         self._records[record.owner] = record
         self._owner_of |= dict.fromkeys(record.pods, record.owner)
+        for pod in record.victims:
+            self._victims_on.setdefault(pod.node, set()).add(pod.uid)
 
     def drop(self, owner: str) -> None:
         record = self._records.pop(owner, None)
-        for uid in record.pods if record is not None else ():
+        if record is None:
+            return
+        for uid in record.pods:
             self._owner_of.pop(uid, None)
+        for pod in record.victims:
+            self._victims_on[pod.node].discard(pod.uid)
+            if not self._victims_on[pod.node]:
+                del self._victims_on[pod.node]
 
     def clear(self) -> None:
         """Forget everything: another replica decides."""
         self._records.clear()
         self._owner_of.clear()
+        self._victims_on.clear()
         self._waits.clear()
         self._refused.clear()
         self._spared.clear()
@@ -99,6 +109,9 @@ class Preemptions:
     def is_for(self, uid: str) -> bool:
         """Return whether the extender makes room for this pod."""
         return uid in self._owner_of
+
+    def victims_on(self, node: str) -> Collection[str]:
+        return self._victims_on.get(node, ())
 
     def of(self, uid: str) -> PreemptionFacts | None:
         """Return what is evicted for a pod or its gang; None if nothing is."""

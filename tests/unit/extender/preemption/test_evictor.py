@@ -286,6 +286,23 @@ def test_room_is_given_once_victims_and_others_have_ended():
         assert in_vain() == before
 
 
+def test_room_is_given_while_victims_of_another_pod_on_the_node_still_end():
+    with staged({"n": (16, 16)}) as stage:
+        stage.put_bound("slow", 16, "GPU-0")
+        stage.put_bound("quick", 16, "GPU-1")
+        stage.stuck.add("slow")
+        stage.preempts = False
+        before = in_vain()
+        stage.start()
+        for number in range(2):
+            stage.put(f"high-{number}", 16, priority=100, gated=True)
+        stage.go(GRACE_SECONDS + 4)
+        assert sorted(stage.evicted) == ["quick", "slow"]
+        assert len([name for name in stage.bound() if name.startswith("high")]) == 1
+        assert claimed(stage) == 1
+        assert in_vain() == before
+
+
 def test_an_annotation_of_a_user_does_not_shorten_the_delay():
     with staged(settings=PreemptionSettings(enabled=True, delay_seconds=60)) as stage:
         fill(stage)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from gpushare.contract import ANNOTATION_CARDS_NOT, ANNOTATION_NODE_POLICY
 from gpushare.ledger.accounts import Reserve
-from gpushare.ledger.gone import Gone
-from gpushare.ledger.holds import Claim, Hold
+from gpushare.ledger.gone import NOBODY, Gone
+from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.objects.scheduling import Taint, Toleration
 from gpushare.placement.reasons import COOLING, CORDONED, LEAVING, NO_ROOM, UNHEALTHY
 from gpushare.planning.ask import NoPlan, Plan
@@ -140,6 +140,22 @@ class TestNodes:
         assert nodes_of(plan(world, gang(1, cpu=1), cooling=cooling)) == ["n1"]
         found, pods = plan(world, gang(1, 1)), {"m0": gang(1, 1)[0]}
         assert Planner(world).unusable(found.slots, pods, cooling) == {"m0": COOLING}
+
+    def test_a_claim_and_the_pods_that_are_evicted_for_it_count_once(self):
+        world = PlannedWorld()
+        world.add("n1", 8, 8, cpu=8)
+        world.use("n1", 8, 0, cpu=4)
+        victim = "other-0"
+        found = plan(world, gang(1, 8, cpu=4))
+        slot = Slot("n1", ("n1-0",), 8, "preemptor", found.slots[0].requests)
+        world.ledger.keep(Claim("preemptor", (slot,), 1.0, priority=5))
+        assert isinstance(plan(world, gang(1, 8, cpu=4)), NoPlan)
+        world.evicted["n1"] = {victim}
+        for gone in (NOBODY, Gone(world.ledger, world._use.requests_of, {"n1": {victim}})):
+            for members, fit in ((gang(1, 8, cpu=4), True), (gang(1, 8, cpu=5), False)):
+                found = run_all(Planner(world).plan(ask(members), gone))
+                assert isinstance(found, Plan) is fit
+        assert isinstance(plan(world, gang(2, 8, cpu=1)), NoPlan)
 
     def test_only_the_offered_nodes_are_taken(self):
         world = PlannedWorld()

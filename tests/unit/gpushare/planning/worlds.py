@@ -24,7 +24,7 @@ from gpushare.objects.model import (
     PodSpec,
     Resources,
 )
-from gpushare.objects.pod_requests import Amounts, requests_of, resources_used
+from gpushare.objects.pod_requests import Amounts, Requests, requests_of, resources_used
 from gpushare.objects.scheduling import (
     Affinity,
     NodeAffinity,
@@ -54,6 +54,7 @@ class PlannedWorld:
         self.policies = Policies()
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}
+        self.evicted: dict[str, set[str]] = {}  # uids by node
         self._use = ResourceUse()
         self._numbers = count()
 
@@ -125,6 +126,9 @@ class PlannedWorld:
 
     def pods_of(self, node: str) -> list[Pod]:
         return []
+
+    def leaving(self, node: str) -> Mapping[str, Requests]:
+        return {uid: self._use.requests_of(uid) for uid in self.evicted.get(node, ())}
 
     def free_resources(
         self, node: str, *, besides: str = "", priority: int | None = None
