@@ -1,6 +1,7 @@
 """The annotation of a pod or gang for which pods are evicted: its victims.
 
-A new leader goes on with them. Users can write it, so it is only a preference among equals.
+A new leader goes on with them if one of them is ending or gone. Users can write the annotation, so
+it is only a preference among equals.
 """
 
 from collections.abc import Iterable

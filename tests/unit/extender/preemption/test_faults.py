@@ -18,6 +18,7 @@ from tests.unit.extender.preemption.stage import Stage
 SEEDS = 400 if os.environ.get("GPUSHARE_LONG") else 20
 CARDS, NODES = 2, 3
 UNITS = 16
+SENT_SECONDS = 0.01  # an eviction may be on its way when its preemptor is deleted
 SETTLED_SECONDS = 200  # a claim of a pod that does not end lasts a minute longer than that pod
 
 
@@ -31,6 +32,7 @@ class Run:
         self.wrong: list[str] = []
         self._made = 0
         self._gangs: dict[str, int] = {}
+        self._ended: list[tuple[float, Pod]] = []
         self.store.evicts = self._note_eviction
         self.store.listeners.append(self._check_cards)
 
@@ -92,6 +94,7 @@ class Run:
         gang = pod.labels.get(LABEL_GANG)
         for each in list(self.store.pods.values()):
             if each is pod or (gang and each.labels.get(LABEL_GANG) == gang):
+                self._ended.append((self.stage.loop.now, each))
                 self.store.delete(each)
 
     def _maybe(self) -> bool:
@@ -106,6 +109,8 @@ class Run:
         if self.stage.evicted.count(name) > 1:
             self.wrong.append(f"{name} is evicted twice")
         waiting = [each for each in self.store.pods.values() if not each.node]
+        now = self.stage.loop.now
+        waiting += [each for at, each in self._ended if now - at < SENT_SECONDS]
         found = [each for each in waiting if pod.uid[:PART] in hinted_victims(each)]
         if not any(each.priority > pod.priority for each in found):
             self.wrong.append(f"{name} is evicted for nobody more important")
