@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from gpushare.cards.model import Card, Inventory, Share
-from gpushare.ledger.holds import Hold, Holder, Slot, SlotKey
+from gpushare.ledger.holds import Hold, Holder, Slot, SlotKey, requests_kept
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _Slots = dict[SlotKey, tuple[Holder, Slot]]
@@ -141,7 +141,7 @@ class NodeEntry(msgspec.Struct, gc=False, eq=False):
                 continue
             if holder.kind is not Hold and uid in self.held:
                 continue  # the pod has these requests once
-            for name, amount in slot.requests:
+            for name, amount in requests_kept(holder.kind, slot):
                 sums[name] = sums.get(name, 0) + amount
         return sums
 

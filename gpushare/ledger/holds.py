@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from gpushare.contract import RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.objects.pod_requests import Requests
 
 
@@ -54,6 +55,8 @@ class Claim:
 
 Kept = Hold | Claim
 
+_COUNTED_BY_CARD: Final = frozenset({RESOURCE_MEMORY, RESOURCE_COUNT})
+
 # The uid of the pod that a slot is pinned to; else owner, slot and the number of equal ones so far.
 SlotKey = str | tuple[str, Slot, int]
 
@@ -80,3 +83,14 @@ class Holder(msgspec.Struct, gc=False, frozen=True):
 def holder_of(kept: Kept) -> Holder:
     priority = kept.priority if isinstance(kept, Claim) else HOLD_PRIORITY
     return Holder(type(kept), kept.owner, priority)
+
+
+def requests_kept(kind: type[Kept], slot: Slot) -> Requests:
+    """Return the requests of a slot that count in the sums of its node.
+
+    The GPU memory of a claim counts on its cards only, where it overcommits none: in a sum it would
+    count on top of what the current users of these cards still use.
+    """
+    if kind is Hold:
+        return slot.requests
+    return tuple([each for each in slot.requests if each[0] not in _COUNTED_BY_CARD])

@@ -188,7 +188,7 @@ class Ledger:
         """Return the requests that holds and claims keep on a node for other pods.
 
         The amounts are in thousandths, as in Slot. ``priority`` is as in ``account``. A pod with a
-        slot in a hold and in a claim counts once.
+        slot in a hold and in a claim counts once. The GPU memory of claims is not included.
         """
         entry = self._nodes.get(node)
         return entry.kept_resources(besides, priority) if entry is not None else _NOTHING

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpushare.ledger.accounts import NodeAccount, summed
 from gpushare.ledger.gone import NOBODY, Freed, Gone
-from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Hold, Kept, Slot
+from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Hold, Kept, Slot, requests_kept
 from gpushare.objects.pod_requests import Amounts
 from gpushare.placement.card_choice import FreeCard, FreeCards
 from gpushare.placement.rank import Rank
@@ -78,7 +78,7 @@ class Besides:
                 continue
             counts = priority is None or kept.priority >= priority
             if counts and ledger.slot_of(slot.pod_uid) is None:
-                claimed.update(dict(slot.requests))
+                claimed.update(dict(requests_kept(Claim, slot)))
         left = Counter[str]()
         for uid, requests in (self.world.leaving(name) if claimed else {}).items():
             if not self._gone.includes(name, uid):
@@ -116,7 +116,7 @@ class _Own:
             for uuid in slot.cards:
                 known = before.units if before is not None and uuid in before.cards else 0
                 units[uuid] = units.get(uuid, 0) + max(0, slot.units - known)
-            for resource, amount in slot.requests if before is None else ():
+            for resource, amount in requests_kept(type(kept), slot) if before is None else ():
                 self.amounts[resource] = self.amounts.get(resource, 0) + amount
 
 

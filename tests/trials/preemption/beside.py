@@ -174,7 +174,9 @@ class Beside:
             if victim is None or each["reason"] not in {"Preempted", "GpusharePreempted"}:
                 continue
             name = ours.group(1) if ours else related
-            if name is None or victim.uid in named:
+            # Both may evict one pod for different ones; its condition is that of the first.
+            is_first = (ours is not None) == (victim.by == BY_EXTENDER)
+            if name is None or victim.uid in named or not is_first:
                 continue
             named.add(victim.uid)
             found[name].by[victim.by].append(victim)
