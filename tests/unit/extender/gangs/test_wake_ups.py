@@ -5,7 +5,7 @@ from extender.gangs.rights import PatchRight
 from extender.gangs.wake_ups import HELD_SECONDS, UNTRIED_SECONDS, WakeUps
 from extender.gates.releaser import Releaser
 from gpushare.contract import ANNOTATION_POKE
-from gpushare.ledger.holds import Hold, Slot
+from gpushare.ledger.holds import Claim, Hold, Slot
 from tests.builders import pod
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.gangs.test_admission import Patched
@@ -74,6 +74,17 @@ async def test_no_pod_is_woken_that_kube_scheduler_tries_by_itself():
     assert await stage.cluster.schedule("p") == {"p": "n"}
     await stage.pass_time()
     assert stage.poked() == []
+
+
+async def test_a_nominated_pod_is_woken_that_kube_scheduler_has_tried_too_early():
+    stage = Stage()
+    stage.cluster.add(bound("old", 16))
+    await stage.reject("p")
+    slot = Slot("n", ("GPU-0",), 16, "uid-p")
+    stage.ledger.keep(Claim("nominated/uid-p", (slot,), stage.time.now + 100, 0))
+    stage.cluster.delete("old")
+    await stage.pass_time()
+    assert stage.poked() == ["p"]
 
 
 async def test_exactly_those_are_woken_for_whom_there_is_room_the_most_important_first():

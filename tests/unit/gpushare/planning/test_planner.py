@@ -257,6 +257,14 @@ class TestOwnHold:
         pods = {each.uid: each for each in gang(2, 4)}
         assert "m1" not in Planner(world).unusable(found.slots[1:], pods)
 
+    def test_what_a_claim_keeps_for_a_pod_does_not_count_against_it(self):
+        world = PlannedWorld()
+        world.add("n1", 8)
+        (slot,) = plan(world, gang(1, 8)).slots
+        world.ledger.keep(Claim("nominated/m0", (slot,), 1.0, priority=0))
+        assert isinstance(plan(world, gang(1, 8)), Plan)
+        assert isinstance(plan(world, gang(1, 8, prefix="other")), NoPlan)
+
     def test_a_claim_counts_unless_the_gang_has_a_higher_priority(self):
         world = PlannedWorld()
         world.add("n1", 8)
