@@ -144,12 +144,15 @@ class ProposalJudge:
     def _breaks_gang(self, victims: Sequence[str]) -> bool:
         """Return whether members of a gang would stay, fewer than it needs.
 
-        The watch may not show yet that others are being evicted.
+        The watch may not show yet that others were evicted, and others may be evicted soon.
         """
-        gone = self._preemptions.victims.union(self._nominated.possible_victims, victims)
+        ours, kept = self._preemptions, self._nominated
+        gone = ours.evicted.union(kept.victims, victims)
+        may_go = gone.union(ours.victims, kept.possible_victims)
         groups = (self._state.group_of(uid) for uid in victims)
         for group in {str(found.key): found for found in groups if found is not None}.values():
-            left = [each for each in group.present() if each.node and each.uid not in gone]
-            if left and len(left) + self._state.ended_of(group) < group.minimum:
+            bound = [each.uid for each in group.present() if each.node]
+            left = sum(uid not in may_go for uid in bound) + self._state.ended_of(group)
+            if left < group.minimum and not gone.issuperset(bound):
                 return True
         return False

@@ -68,6 +68,11 @@ class Preemptions:
         return frozenset(pod.uid for record in records for pod in record.victims)
 
     @property
+    def evicted(self) -> frozenset[str]:
+        """The uids of the victims that have been evicted."""
+        return frozenset(uid for record in self._records.values() for uid in record.evicted)
+
+    @property
     def count(self) -> int:
         """The number of pods and gangs for which pods are being evicted."""
         return sum(bool(record.victims) for record in self._records.values())

@@ -117,6 +117,21 @@ def test_a_gang_whose_members_are_all_needed_is_evicted_as_a_whole():
     assert made.cluster.scheduling.proposals.judge(asks, {"n": uids}).kept == {"n": tuple(uids)}
 
 
+def test_no_member_is_evicted_because_a_plan_may_evict_the_others():
+    """The plan may be stopped before."""
+    made = Bench(16, 16)
+    for number in range(2):
+        made.add(gang_member(f"g{number}", "g", 2, f"GPU-{number}"))
+    first, second = made.kube.pods.values()
+    other = waiting("other")
+    record = PreemptionRecord(other.uid, other.key, 100, {other.uid: other}, (), (first, second), 0)
+    made.cluster.scheduling.preemptions.put(record)
+    judge = made.cluster.scheduling.proposals.judge
+    assert judge(waiting(), {"n": [second.uid]}).vetoed["n"][0] is Veto.BREAKS_GANG
+    record.evicted.add(first.uid)
+    assert judge(waiting(), {"n": [second.uid]}).kept == {"n": (second.uid,)}
+
+
 def test_members_that_have_succeeded_count_for_the_gang():
     made = Bench(16, 16)
     for number in range(2):
