@@ -236,6 +236,8 @@ class Evictor:
 
     async def _give_room(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:
         """Turn the claim into a hold, and have the pods tried again."""
+        if any(self._ledger.reserve_of(each.pod_uid, each.node) for each in record.slots):
+            return  # kube-scheduler has tried it by itself, and it is being bound there
         revision = self._ledger.changes.now, self._state.resource_changes.now
         group = self._state.groups.named(record.owner)
         if record.tried == revision and self._plans.waits_for_others(record):
