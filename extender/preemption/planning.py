@@ -50,6 +50,7 @@ class PreemptionPlanning:
             rules = replace(
                 self._state.victim_rules,
                 leaving=self._leaving,
+                undecided=self._nominated.possible_victims - self._nominated.victims,
                 spared=self._preemptions.spared(self._state.clock.monotonic()),
                 spared_namespaces=unknown,
                 hinted=preemptor.hinted if is_begun else frozenset(),

@@ -121,7 +121,11 @@ class _Reader:
         self.groups: dict[GroupKey, Group] = {}
         self._world, self._rules = world, rules
         self._is_ruled = bool(
-            rules.spared or rules.spared_namespaces or rules.preemptible_only or rules.budgets.of
+            rules.spared
+            or rules.undecided
+            or rules.spared_namespaces
+            or rules.preemptible_only
+            or rules.budgets.of
         )
         self._priority = min(pod.priority for pod in members)
         if any(pod.spec.preemption_policy == "Never" for pod in members):
@@ -162,6 +166,7 @@ class _Reader:
     def read_gang(self, group: Group) -> Generator[None, None, None]:
         """Take the members of a gang, also those without GPU memory."""
         bound: list[Pod] = []
+        is_growing, undecided = False, 0
         for number, pod in enumerate(list(group.members.values())):
             if number % MEMBERS_A_STEP == 0:
                 yield
@@ -170,18 +175,23 @@ class _Reader:
                 self._note_ending(pod)
             elif pod.node:
                 bound.append(pod)
+                undecided += pod.uid in self._rules.undecided
+            else:
+                is_growing |= self._world.ledger.has_reserve(pod.uid)
         level = max((pod.priority for pod in bound), default=self._priority)
         if level >= self._priority or group.key in self._own:
             return
         surplus = 0  # if it is not known how many members are needed, all are
         if group.problem is None:
-            surplus = max(0, len(bound) + self._world.ended_of(group) - group.minimum)
+            count = len(bound) - undecided + self._world.ended_of(group)
+            surplus = max(0, count - group.minimum)
         gang = Gang(group.key, level, surplus)
         for number, pod in enumerate(bound):
             if number % MEMBERS_A_STEP == 0:
                 yield
             gang.add(self._member(pod, level), may_go=self._may_go(pod))
-        gang.may_go = gang.may_go and not exceeded(gang.members, self._rules)
+        # A member that is being bound would stay without the others.
+        gang.may_go = gang.may_go and not is_growing and not exceeded(gang.members, self._rules)
         if gang.may_go or (gang.loose and surplus):
             self.found.gangs.append(gang)
 
@@ -199,7 +209,9 @@ class _Reader:
     def _may_go(self, pod: Pod) -> bool:
         """Return whether no rule but that on priorities keeps a pod from being a victim."""
         rules, uid = self._rules, pod.metadata.uid
-        if uid in rules.spared or pod.metadata.namespace in rules.spared_namespaces:
+        if uid in rules.spared or uid in rules.undecided:
+            return False
+        if pod.metadata.namespace in rules.spared_namespaces:
             return False
         if rules.preemptible_only and pod.labels.get(LABEL_PREEMPTIBLE) != "true":
             return False

@@ -61,6 +61,8 @@ class Rules:
     are not known. ``leaving`` are uids of pods that are about to be evicted for others: they count
     as pods that will end. ``hinted`` are the first characters of uids of pods that an earlier
     search for the same pod or gang has chosen: among equals they are victims before others.
+    ``undecided`` are uids of pods that others may evict: they are no victims, and their gangs must
+    be able to go on without them.
     """
 
     preemptible_only: bool = False
@@ -68,6 +70,7 @@ class Rules:
     spared_namespaces: frozenset[str] = _NONE
     leaving: frozenset[str] = _NONE
     hinted: frozenset[str] = _NONE
+    undecided: frozenset[str] = _NONE
     budgets: Budgets = field(default_factory=Budgets)
 
 

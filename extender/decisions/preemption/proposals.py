@@ -142,7 +142,7 @@ class ProposalJudge:
         return not insufficient(free, requests_of(pod))
 
     def _breaks_gang(self, victims: Sequence[str]) -> bool:
-        """Return whether members of a gang would stay, fewer than it needs.
+        """Return whether members of a gang would stay or come, fewer than it needs.
 
         The watch may not show yet that others were evicted, and others may be evicted soon.
         """
@@ -151,8 +151,11 @@ class ProposalJudge:
         may_go = gone.union(ours.victims, kept.possible_victims)
         groups = (self._state.group_of(uid) for uid in victims)
         for group in {str(found.key): found for found in groups if found is not None}.values():
-            bound = [each.uid for each in group.present() if each.node]
+            present = group.present()
+            bound = [each.uid for each in present if each.node]
+            soon = (each.uid for each in present if not each.node)
+            is_whole = gone.issuperset(bound) and not any(map(self._ledger.has_reserve, soon))
             left = sum(uid not in may_go for uid in bound) + self._state.ended_of(group)
-            if left < group.minimum and not gone.issuperset(bound):
+            if left < group.minimum and not is_whole:
                 return True
         return False

@@ -6,6 +6,7 @@ from extender.decisions.preemption.nominated import REMOVED_SECONDS
 from extender.decisions.preemption.proposals import Veto
 from extender.decisions.preemption.records import PreemptionRecord
 from gpushare.contract import ANNOTATION_CARDS
+from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.scheduling import Present, Volume
 from tests.builders import node, pod
 from tests.gangs import member
@@ -115,6 +116,21 @@ def test_a_gang_whose_members_are_all_needed_is_evicted_as_a_whole():
     uids = [pod.uid for pod in made.kube.pods.values()]
     asks = changed(waiting(units=32), {"labels": {"aliyun.com/gpu-count": "2"}})
     assert made.cluster.scheduling.proposals.judge(asks, {"n": uids}).kept == {"n": tuple(uids)}
+
+
+def test_a_gang_of_which_a_member_is_being_bound_is_not_evicted():
+    made = Bench(16, 16)
+    for number in range(2):
+        made.add(gang_member(f"g{number}", "g", 2, f"GPU-{number}"))
+    uids = [pod.uid for pod in made.kube.pods.values()]
+    made.add(changed(member("g2", "g", 2, units=16, priority=0), {"namespace": "default"}))
+    last = made.kube.pods["g2"]
+    asks = changed(waiting(units=32), {"labels": {"aliyun.com/gpu-count": "2"}})
+    judge = made.cluster.scheduling.proposals.judge
+    made.cluster.ledger.keep(Hold("g", (Slot("m", (), 0, last.uid),), 1e9))
+    assert judge(asks, {"n": uids}).vetoed["n"][0] is Veto.BREAKS_GANG
+    made.cluster.ledger.drop(Hold, "g")
+    assert judge(asks, {"n": uids}).kept == {"n": tuple(uids)}
 
 
 def test_no_member_is_evicted_because_a_plan_may_evict_the_others():

@@ -212,6 +212,27 @@ def test_the_surplus_of_a_gang_goes_alone(world):
     assert len(victims(find(world, whole(2, 16)))) == 2
 
 
+def test_a_gang_has_no_surplus_while_others_may_evict_a_member(world):
+    world.add("n", 16, 16, 16)
+    for number in range(3):
+        world.run(f"g{number}", "n", 16, number, gang="g", minimum=2)
+    undecided = frozenset({world.running["g0"].uid})
+    assert victims(find(world, single(16))) is not None
+    assert victims(find(world, single(16), undecided=undecided)) is None
+
+
+def test_a_gang_of_which_a_member_is_being_bound_does_not_go(world):
+    world.add("n", 16, 16)
+    for number in range(2):
+        world.run(f"g{number}", "n", 16, number, gang="g", minimum=2)
+    assert victims(find(world, single(16))) is not None
+    made = pod("g2", 16, priority=LOW)
+    labels = dict(world.running["g0"].labels)
+    world.groups.update(replace(made, metadata=replace(made.metadata, labels=labels)))
+    world.ledger.keep(Hold("g", (Slot("m", (), 0, "g2"),), 1.0))
+    assert victims(find(world, single(16))) is None
+
+
 def test_nobody_else_goes_once_a_gang_goes_as_a_whole(world):
     world.add("n", 16, 16, 16, 16)
     for number in range(3):
