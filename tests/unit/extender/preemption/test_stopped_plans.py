@@ -7,7 +7,7 @@ from gpushare.preemption.ending import LATE_SECONDS
 from tests.builders import node
 from tests.unit.extender.gangs.store import StoredBudget
 from tests.unit.extender.preemption.stage import GRACE_SECONDS
-from tests.unit.extender.preemption.two_gpus import claimed, fill, in_vain, staged
+from tests.unit.extender.preemption.two_gpus import claimed, fill, fill_in_units, in_vain, staged
 
 
 def test_no_pod_below_a_budget_is_evicted():
@@ -127,9 +127,7 @@ def test_a_victim_that_outlives_its_grace_period_ends_the_claim():
 
 def test_eviction_stops_when_the_preemptor_is_deleted():
     with staged({"n": (16,)}) as stage:
-        for number in range(16):
-            stage.put_bound(f"v-{number:02}", 1)
-        stage.preempts = False
+        fill_in_units(stage)
         stage.start()
         stage.put("high", 16, priority=100)
         stage.store.evicts = lambda _: stage.delete("high")
@@ -140,9 +138,7 @@ def test_eviction_stops_when_the_preemptor_is_deleted():
 
 def test_a_pod_that_gets_room_elsewhere_evicts_nobody_more():
     with staged({"n": (16,)}) as stage:
-        for number in range(16):
-            stage.put_bound(f"v-{number:02}", 1)
-        stage.preempts = False
+        fill_in_units(stage)
         stage.start()
 
         def add(_):
@@ -178,9 +174,7 @@ def test_victims_of_both_leaders_are_those_of_one_plan():
 
 def test_a_new_leader_keeps_freed_room_before_it_answers():
     with staged({"n": (16,)}) as stage:
-        for number in range(16):
-            stage.put_bound(f"v-{number:02}", 1, priority=1)
-        stage.preempts = False
+        fill_in_units(stage, priority=1)
         stage.start()
         stage.put("high", 16, priority=100)
         stage.go_until_evicted(8)
@@ -266,9 +260,7 @@ def test_no_pod_is_evicted_after_its_preemptor_is_gone():
 
 def test_a_leader_that_stops_evicts_nobody_more():
     with staged({"n": (16,)}) as stage:
-        for number in range(16):
-            stage.put_bound(f"v-{number:02}", 1)
-        stage.preempts = False
+        fill_in_units(stage)
         stage.start()
         stage.put("high", 16, priority=100)
         stage.go_until_evicted(3)

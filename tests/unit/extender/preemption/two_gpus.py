@@ -1,4 +1,4 @@
-"""A stage with two GPUs that are used in part, and what is claimed on it."""
+"""Stages with one or two GPUs that others use, and what is claimed on them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +25,13 @@ def fill(stage: Stage, priority: int = 0) -> None:
     """Use 10 of 16 units of each GPU: 12 are left, and no GPU has 10."""
     stage.put_bound("a", 10, "GPU-0", priority=priority)
     stage.put_bound("b", 10, "GPU-1", priority=priority)
+
+
+def fill_in_units(stage: Stage, priority: int = 0) -> None:
+    """Use a GPU of 16 units by as many pods; kube-scheduler evicts none of them."""
+    for number in range(16):
+        stage.put_bound(f"v-{number:02}", 1, priority=priority)
+    stage.preempts = False
 
 
 def claimed(stage: Stage) -> int:
