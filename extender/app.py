@@ -49,6 +49,7 @@ from extender.settings.reload import Reload
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.events import EventQueue
 from extender.watch.live_pods import LivePods, PodUse
+from extender.watch.namespaces import NamespaceWatch
 from extender.watch.pod_groups import PodGroupWatch
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
@@ -108,6 +109,7 @@ class _Extender:
             kube, failed, Pod, FailedPodHandler(cluster), naming=RESOURCES_BEGIN
         )
         self._nodes = Informer(kube, paths.nodes(), Node, NodeHandler(cluster))
+        self._namespaces = NamespaceWatch(kube, cluster.state.namespaces)
         groups = cluster.state.groups
         self._pod_groups = [PodGroupWatch(kube, groups, source) for source in API_GROUPS]
         self._elector = _elector(configuration.leader_election, kube)
@@ -224,6 +226,7 @@ class _Extender:
             await run_until_stopped(
                 self._nodes.run(),
                 self._failed.run(),
+                self._namespaces.run(),
                 *(watch.run() for watch in self._pod_groups),
                 self._cluster.run(),
                 self._sample(history),
@@ -241,8 +244,14 @@ class _Extender:
         return self._elector.ends_at if self._leadership.decides else -math.inf
 
     def _why_not_ready(self) -> list[str]:
-        unsynced = (("pods", self._pods), ("nodes", self._nodes))
-        reasons = [f"{name} are not listed yet" for name, i in unsynced if not i.synced.is_set()]
+        unsynced = {
+            "pods": self._pods.synced,
+            "nodes": self._nodes.synced,
+            "namespaces": self._namespaces.known,
+        }
+        reasons = [
+            f"{name} are not listed yet" for name, is_set in unsynced.items() if not is_set.is_set()
+        ]
         return reasons if reasons or self._is_taken_over else ["gangs are not planned yet"]
 
     async def _list_and_watch_pods_alone(self) -> None:
@@ -278,6 +287,7 @@ class _Extender:
         await self._take_over_gangs()
 
     async def _take_over_gangs(self) -> None:
+        await self._namespaces.known.wait()
         await asyncio.gather(*(watch.wait_if_needed() for watch in self._pod_groups))
         await self._gangs.take_over()
         self._cluster.scheduling.nominated.claim_all()

@@ -39,6 +39,9 @@ ANNOTATION_GANG_ZONE: Final = "gpushare.aliyun.com/gang-zone"
 # Namespace label, operator: pods that request GPU memory and members of gangs begin gated here.
 LABEL_QUEUE: Final = "gpushare.aliyun.com/queue"
 
+# Namespace annotation, operator: the units that the pods of the namespace may use at one time.
+ANNOTATION_QUOTA: Final = "gpushare.aliyun.com/quota"
+
 # Scheduling gate, set when a pod is created; removed by the extender once there is room.
 GATE_ADMISSION: Final = "gpushare.aliyun.com/admission"
 

@@ -25,6 +25,10 @@ class RequestError(GpushareError):
     """A pod requests something that no node can satisfy."""
 
 
+class QuotaError(GpushareError):
+    """The quota of a namespace cannot be read."""
+
+
 class RecordError(GpushareError):
     """An annotation cannot be read."""
 

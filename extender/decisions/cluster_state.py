@@ -6,6 +6,7 @@ from typing import Final
 
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
+from extender.decisions.queue.quotas import Quotas
 from extender.decisions.soft_taints import SoftTaints
 from gpushare.answers.gangs import GangStates
 from gpushare.answers.group_states import GroupStates
@@ -29,6 +30,8 @@ from gpushare.placement.verdict import Look, Verdict
 from gpushare.planning.ask import ZoneRole
 from gpushare.preemption.ending import EndingPods
 from gpushare.preemption.model import Rules
+from gpushare.quota.namespaces import Namespaces
+from gpushare.quota.use import NamespaceUse
 
 _NS: Final = 1_000_000_000
 
@@ -63,6 +66,9 @@ class ClusterState:
         self.freed: Counter[str] = Counter()
         self.rooms = KeptRooms()
         self.request_of = self.pods.request_of
+        self.namespaces = Namespaces()
+        self.namespace_use = NamespaceUse(self.ledger, self._namespace_of)
+        self.quotas = Quotas(self.namespaces, self.ledger, self.namespace_use, self.request_of)
         self.pod = self.pods.pod
         self.gangs: GangStates = GroupStates(self.groups, self.request_of, unit_mib, self._wall)
         self.preemptions: PreemptionStates = NO_PREEMPTIONS
@@ -132,6 +138,10 @@ class ClusterState:
             return found
         is_cooling = self.failing_nodes.is_cooling(node, self.clock.monotonic())
         return COOLING if is_cooling else None
+
+    def _namespace_of(self, uid: str) -> str:
+        pod = self.pods.pod(uid)
+        return pod.metadata.namespace if pod is not None else ""
 
     def _wall(self) -> float:
         return self.clock.wall_ns() / _NS

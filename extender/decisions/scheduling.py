@@ -29,6 +29,7 @@ from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.placement.verdict_cache import VerdictCache, Verdicts
 from gpushare.planning.ask import ZoneRole
+from gpushare.quota.reasons import OVER_MODEL_QUOTA
 
 MORE_AFTER: Final = 2  # failed attempts until four times as many nodes are offered
 ALL_AFTER: Final = 3
@@ -65,7 +66,13 @@ class Scheduling:
             request = pods.request_of(pod)
         except RequestError as err:
             return reject_all(nodes, str(err))
+        limit = self.state.quotas.why_not(pod, request)
+        if isinstance(limit, Reason):
+            return reject_all(nodes, limit.text)
         attempts = pods.begin_attempt(uid, now)
+        closed = self.state.namespace_use.nodes_with(limit).intersection(nodes) if limit else ()
+        if closed:
+            nodes = [name for name in nodes if name not in closed]
         verdicts = self._verdicts(request, pod, nodes)
         few = how_many(self._few, attempts.count)
         if few and self._has_preferences(pod, nodes, verdicts):
@@ -78,6 +85,8 @@ class Scheduling:
             cooling=self.state.failing_nodes.cooling(now),
             nominated=pod.status.nominated_node_name,
         )
+        if closed and not found.is_short:
+            found.final |= dict.fromkeys(closed, OVER_MODEL_QUOTA.text)
         if found.best and uid:
             pods.offer(uid, found.fitting if found.is_short else [found.best], now)
             self._expect(pod, found.best, request, now)
@@ -128,6 +137,9 @@ class Scheduling:
         cards = self._cards(uid, node, accounts, request)
         if cards is None:
             return card_choice.why_no_set(account, request)
+        over = state.quotas.why_not_on(pod, request, cards)
+        if over is not None:
+            return over
         if state.failing_nodes.is_cooling(node, state.clock.monotonic()):
             return COOLING
         return Placement(cards, account.inventory.is_legacy)

@@ -15,12 +15,15 @@ from gpushare.annotations.slot_hint import hinted_node
 from gpushare.groups.group import Group
 from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.process.time_slices import Turns
+from gpushare.quota.reasons import OVER_MODEL_QUOTA
 
 log = logging.getLogger(__name__)
 
+MODELS_TRIED: Final = 4  # of GPUs, until a plan exceeds the quota of none
 TRIES: Final = 3  # the cluster may change while a plan is made
 SLICE_SECONDS: Final = 0.0005
 RESTS: Final = 4.0  # times as long, for calls that are waited for
@@ -34,6 +37,7 @@ class GangPlanning:
 
     def __init__(self, scheduling: Scheduling) -> None:
         self._gangs, self._ledger = scheduling.gangs, scheduling.state.ledger
+        self._quotas = scheduling.state.quotas
         self._plans = GangPlans(scheduling.gangs)
         self.planner = Planner(scheduling.state)
         self._turn, self.slices = asyncio.Lock(), Turns(SLICE_SECONDS, RESTS)
@@ -138,11 +142,28 @@ class GangPlanning:
         nodes = ((pod.uid, hinted_node(pod)) for pod in ask.members)
         ask = replace(ask, hints={uid: node for uid, node in nodes if node})
         await self.slices.pause()  # a gang of a thousand was read
-        found = await self.slices.run(self.planner.plan(ask))
+        found = await self._within_quota(ask)
         outcome = "fits" if isinstance(found, Plan) else "given_up" if found.gave_up else "no_room"
         PLANS.labels(outcome).inc()
         PLAN_SECONDS.observe(time.perf_counter() - began)
         return found
+
+    async def _within_quota(self, ask: Ask) -> Plan | NoPlan:
+        """Return a plan that the quota of the namespace permits at this moment."""
+        for _ in range(MODELS_TRIED):
+            limited = self._quotas.limited(ask)
+            if isinstance(limited, Reason):
+                return NoPlan(limited)
+            found = await self.slices.run(self.planner.plan(limited))
+            if isinstance(found, NoPlan):
+                return found
+            over = self._quotas.exceeding(ask, found.slots)
+            if isinstance(over, Reason):
+                return NoPlan(over)
+            if not over:
+                return found
+            ask = self._quotas.without(ask, over)
+        return NoPlan(OVER_MODEL_QUOTA)
 
     def _take(self, group: Group, ask: Ask, plan: Plan) -> bool:
         """Keep the slots if they are still free; nothing else runs between the two."""

@@ -13,6 +13,7 @@ from extender.metrics.counters import PREEMPTION_PLANS
 from extender.preemption.budgets import BudgetWatch
 from gpushare.contract import ANNOTATION_ASSUME_TIME
 from gpushare.ledger.holds import Claim
+from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan
 from gpushare.preemption.model import Budgets, Preemption
 from gpushare.preemption.search import VictimSearch
@@ -38,9 +39,10 @@ class PreemptionPlanning:
     ) -> PreemptionRecord | None:
         """Claim room for a preemptor that victims and pods about to end leave; None if none does.
 
-        None also if it needs victims and ``may_evict`` is false, or fits without either. If a
-        former leader has begun to evict for it, free room is claimed too, and the victims that it
-        has announced go first. A plan of this leader that was stopped binds no later one.
+        None also if it needs victims and ``may_evict`` is false, if it fits without either, or if
+        the quota of its namespace leaves too little. If a former leader has begun to evict for it,
+        free room is claimed too, and the victims that it has announced go first. A plan of this
+        leader that was stopped binds no later one.
         """
         budgets, known, unknown = Budgets(), frozenset[str](), frozenset[str]()
         for _ in range(ROUNDS):
@@ -56,10 +58,16 @@ class PreemptionPlanning:
                 hinted=preemptor.hinted if is_begun else frozenset(),
                 budgets=budgets,
             )
+            limited = self._state.quotas.limited(ask)
+            if isinstance(limited, Reason):
+                return None
+            ask = limited
             found = await self._planning.slices.run(self._search.find(ask, rules))
             # Nothing has run since the search ended.
             if isinstance(found, NoPlan):
                 PREEMPTION_PLANS.labels("given_up" if found.gave_up else "no_victims").inc()
+                return None
+            if self._state.quotas.exceeding(ask, found.plan.slots):
                 return None
             is_left_alone = found.is_free and not is_begun
             if is_left_alone or (found.victims and not may_evict):

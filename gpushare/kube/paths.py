@@ -30,6 +30,10 @@ def nodes(*, field_selector: str = "") -> Collection:
     return Collection("/api/v1/nodes", field_selector)
 
 
+def namespaces() -> Collection:
+    return Collection("/api/v1/namespaces")
+
+
 def events(namespace: str, field_selector: str) -> Collection:
     return Collection(events_path(namespace), field_selector)
 

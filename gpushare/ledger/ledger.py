@@ -182,6 +182,12 @@ class Ledger:
             for holder, slot in (entry.slots if entry is not None else ())
         ]
 
+    def pinned_slots_on(self, node: str) -> Iterator[Slot]:
+        """Yield the slots of pods on a node, those of holds first; a pod may have one in each."""
+        entry = self._nodes.get(node)
+        if entry is not None:
+            yield from (slot for _, slot in entry.slots if slot.pod_uid)
+
     def kept_resources(
         self, node: str, *, besides: str = "", priority: int | None = None
     ) -> Mapping[str, int]:
@@ -236,6 +242,10 @@ class Ledger:
     def nodes(self) -> Iterator[str]:
         """Return the names of the nodes that have cards."""
         return (name for name, entry in self._nodes.items() if entry.inventory is not None)
+
+    def all_nodes(self) -> Collection[str]:
+        """Return the names of the nodes with cards, shares, reserves or slots."""
+        return self._nodes.keys()
 
     def inventory(self, node: str) -> Inventory | None:
         """Return a node's cards; None if it has none. Cheaper than ``account``: no sums."""

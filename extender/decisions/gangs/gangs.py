@@ -110,7 +110,8 @@ class Gangs:
 
     def revision(self, group: Group) -> Revision:
         state = self.state
-        return (self._ledger.changes.now, state.resource_changes.now, group.version)
+        namespaces = state.namespaces.version
+        return self._ledger.changes.now, state.resource_changes.now, namespaces, group.version
 
     def complete_seconds(self, group: Group) -> float:
         """Return the time from the first bound member of a gang to its minimum."""

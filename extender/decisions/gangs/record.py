@@ -9,8 +9,9 @@ from gpushare.planning.ask import NoPlan
 FIRST_WAIT_SECONDS: Final = 10.0
 MOST_WAIT_SECONDS: Final = 300.0
 
-# What a plan depends on: the revisions of the ledger, of the nodes' other resources, of the gang.
-Revision = tuple[int, int, int]
+# What a plan depends on: the revisions of the ledger, of the nodes' other resources, of the
+# namespaces, and of the gang.
+Revision = tuple[int, int, int, int]
 
 
 @dataclass(slots=True)

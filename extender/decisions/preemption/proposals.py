@@ -19,6 +19,7 @@ from gpushare.objects.pod_requests import requests_of
 from gpushare.placement.node_resources import insufficient
 from gpushare.placement.proposed_victims import why_not_without
 from gpushare.placement.reasons import Reason
+from gpushare.quota.reasons import OVER_MODEL_QUOTA
 
 
 class Veto(StrEnum):
@@ -32,6 +33,7 @@ class Veto(StrEnum):
     NO_VICTIMS = "no_victims"
     FITS = "fits"
     REQUEST = "request"
+    OVER_QUOTA = "over_quota"
 
 
 NO_VICTIMS = "kube-scheduler named no victims"
@@ -72,15 +74,11 @@ class ProposalJudge:
         since kube-scheduler has tried the pod: it tries the pod again. A failing node is no
         obstacle: it may take pods again once the victims are deleted.
         """
-        if self._preemptions.is_for(pod.uid):
-            return Proposals.none(proposed, Veto.OWN_EVICTION, OWN_EVICTION)
-        if self._nominated.has_room(pod):
-            return Proposals.none(proposed, Veto.ROOM_IS_MADE, ROOM_IS_MADE)
-        try:
-            request = self._state.request_of(pod)
-        except RequestError as err:
-            return Proposals.none(proposed, Veto.REQUEST, str(err))
-        found = Proposals()
+        whole = self._why_none(pod)
+        if whole is not None:
+            return Proposals.none(proposed, *whole)
+        request = self._state.request_of(pod)
+        proposed, found = self._within_quota(pod, request, proposed)
         for node, victims in proposed.items():
             why = self._why_not(pod, request, node, victims)
             if not victims:
@@ -98,6 +96,30 @@ class ProposalJudge:
         if found.kept:
             self._nominated.propose(pod, found.kept)
         return found
+
+    def _why_none(self, pod: Pod) -> tuple[Veto, str] | None:
+        """Return why no proposal is kept, whatever is proposed."""
+        if self._preemptions.is_for(pod.uid):
+            return Veto.OWN_EVICTION, OWN_EVICTION
+        if self._nominated.has_room(pod):
+            return Veto.ROOM_IS_MADE, ROOM_IS_MADE
+        try:
+            limit = self._state.quotas.why_not(pod, self._state.request_of(pod))
+        except RequestError as err:
+            return Veto.REQUEST, str(err)
+        return (Veto.OVER_QUOTA, limit.text) if isinstance(limit, Reason) else None
+
+    def _within_quota(
+        self, pod: Pod, request: Request, proposed: Mapping[str, Sequence[str]]
+    ) -> tuple[Mapping[str, Sequence[str]], Proposals]:
+        """Leave out the nodes that have GPUs of models of which the quota has too little left."""
+        full = self._state.quotas.why_not(pod, request)
+        if isinstance(full, Reason) or not full:
+            return proposed, Proposals()
+        nodes = self._state.namespace_use.nodes_with(full).intersection(proposed)
+        left = {node: victims for node, victims in proposed.items() if node not in nodes}
+        vetoed = dict.fromkeys(nodes)
+        return left, Proposals.none(vetoed, Veto.OVER_QUOTA, OVER_MODEL_QUOTA.text)
 
     def _why_not(
         self, pod: Pod, request: Request, node: str, victims: Sequence[str]

@@ -131,6 +131,7 @@ def test_the_image_is_the_version_that_is_built(render, folder):
             {
                 "pods": {"get", "list", "watch"},
                 "nodes": {"list", "watch"},
+                "namespaces": {"list", "watch"},
                 "podgroups.scheduling.x-k8s.io": {"list", "watch"},
                 "podgroups.scheduling.k8s.io": {"list", "watch"},
                 "pods/binding": {"create"},

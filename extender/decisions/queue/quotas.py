@@ -1,0 +1,136 @@
+"""Decide whether the quota of a namespace leaves room for a pod or a gang (pure)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import inf
+
+from gpushare.cards.model import Card, Request
+from gpushare.errors import RequestError
+from gpushare.ledger.holds import Slot
+from gpushare.ledger.ledger import Ledger
+from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
+from gpushare.planning.ask import Ask
+from gpushare.quota.namespaces import Namespaces
+from gpushare.quota.reasons import NAMESPACE_ENDS, OVER_MODEL_QUOTA, OVER_QUOTA, WRONG_QUOTA
+from gpushare.quota.use import NamespaceUse
+
+RequestOf = Callable[[Pod], Request]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a namespace may still use: ``units`` in all, and units by model where one is limited."""
+
+    units: float
+    models: Mapping[str, int]
+
+    def full_models(self, units: int) -> frozenset[str]:
+        """Return the models of which so many units are not left."""
+        return frozenset(model for model, left in self.models.items() if left < units)
+
+
+class Quotas:
+    """What a pod uses already, or has a slot for, never counts against itself."""
+
+    def __init__(
+        self, namespaces: Namespaces, ledger: Ledger, use: NamespaceUse, request_of: RequestOf
+    ) -> None:
+        self._namespaces, self._ledger = namespaces, ledger
+        self._use, self._request_of = use, request_of
+
+    def left(self, namespace: str, besides: Iterable[str] = ()) -> Left | Reason | None:
+        """Return what is left without the pods ``besides``; None without a quota.
+
+        A reason is returned if nothing of this namespace may be placed at all.
+        """
+        found = self._namespaces.get(namespace)
+        if found.is_ending:
+            return NAMESPACE_ENDS
+        if found.problem:
+            return WRONG_QUOTA
+        if found.quota is None:
+            return None
+        used, quota = self._use.used(namespace, besides=besides), found.quota
+        units = inf if quota.units is None else quota.units - used.total()
+        return Left(units, {model: most - used[model] for model, most in quota.models.items()})
+
+    def why_not(self, pod: Pod, request: Request) -> Reason | frozenset[str]:
+        """Return why a pod may not be placed, or else the models of GPUs that it may not get.
+
+        A pod for which a slot is kept or that is being bound has been admitted.
+        """
+        if self._ledger.slot_of(pod.uid) is not None:
+            return frozenset()
+        left = self.left(pod.metadata.namespace, (pod.uid,))
+        if not isinstance(left, Left):
+            return left or frozenset()
+        return left.full_models(request.units) if request.units <= left.units else OVER_QUOTA
+
+    def why_not_on(self, pod: Pod, request: Request, cards: Iterable[Card]) -> Reason | None:
+        """Return why a pod may not be placed on these cards."""
+        found = self.why_not(pod, request)
+        if isinstance(found, Reason):
+            return found
+        is_over = any(card.model in found for card in cards)
+        return OVER_MODEL_QUOTA if is_over else None
+
+    def limited(self, ask: Ask) -> Ask | Reason:
+        """Return an ask without members and nodes for which the quota leaves nothing.
+
+        A reason is returned if that is less than the ask needs.
+        """
+        if not ask.members:
+            return ask
+        left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
+        if not isinstance(left, Left):
+            return ask if left is None else left
+        units = [self._units_of(pod) for pod in ask.members]
+        number = sum(total <= left.units for total in accumulate(units))
+        if number < max(1, ask.least):
+            return OVER_QUOTA
+        if number < len(ask.members):
+            ask = replace(ask, members=ask.members[:number])
+        return self.without(ask, left.full_models(min(filter(None, units), default=0)))
+
+    def exceeding(self, ask: Ask, slots: Sequence[Slot]) -> Reason | frozenset[str]:
+        """Return why these slots may not be taken for the members, or the models to leave out.
+
+        Nothing is left out if all of them may be taken.
+        """
+        left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
+        if not isinstance(left, Left):
+            return left or frozenset()
+        used = Counter[str]()
+        for slot in slots:
+            for model in self._use.models_of(slot.node, slot.cards):
+                used[model] += slot.units
+        if used.total() > left.units:
+            return OVER_QUOTA
+        return frozenset(model for model, most in left.models.items() if used[model] > most)
+
+    def without(self, ask: Ask, models: frozenset[str]) -> Ask:
+        """Return an ask whose members get no GPU memory on nodes with GPUs of these models."""
+        return replace(ask, cooling=ask.cooling | self._use.nodes_with(models)) if models else ask
+
+    def share(self, namespace: str) -> float:
+        """Return which part of its quota a namespace uses; without a quota, of the cluster."""
+        quota, used = self._namespaces.get(namespace).quota, self._use.used(namespace)
+        limits = (
+            [] if quota is None else [(used[each], most) for each, most in quota.models.items()]
+        )
+        whole = None if quota is None else quota.units
+        limits.append((used.total(), self._use.capacity if whole is None else whole))
+        return max(each / most if most else inf for each, most in limits)
+
+    def _units_of(self, pod: Pod) -> int:
+        try:
+            return self._request_of(pod).units
+        except RequestError:
+            return 0  # requests no GPU memory, or nothing is planned for it
+
+
+def _namespace(ask: Ask) -> str:
+    return ask.members[0].metadata.namespace

@@ -1,0 +1,67 @@
+"""Watches namespaces: which of them are queued, and the quota of each.
+
+Without the right to do so nothing is limited, as before the rights had it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Final
+
+from gpushare.errors import ApiError
+from gpushare.kube import paths
+from gpushare.kube.client import Kube
+from gpushare.kube.informer import Informer
+from gpushare.quota.namespaces import NamespaceObject, Namespaces, namespace_of
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 60.0  # until it is found out whether they may be read by now
+_FINAL: Final = (HTTPStatus.FORBIDDEN,)
+
+
+class NamespaceWatch:
+    """``known`` is set once they were listed, or the API server has said that they may not be."""
+
+    def __init__(self, kube: Kube, namespaces: Namespaces) -> None:
+        self._kube, self._namespaces = kube, namespaces
+        self.known = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled; look again now and then while the right is missing."""
+        while True:
+            informer = Informer(self._kube, paths.namespaces(), NamespaceObject, self, final=_FINAL)
+            try:
+                await informer.run()
+            except ApiError as err:
+                if not self._namespaces.why_unknown:
+                    log.warning(
+                        "quotas of namespaces are not enforced: let the extender list and watch "
+                        "namespaces",
+                        extra={"why": str(err)},
+                    )
+                self._namespaces.forget(str(err))
+                self.known.set()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def replaced(self, items: list[NamespaceObject]) -> Iterator[None]:
+        listed = set()
+        for item in items:
+            listed.add(item.metadata.name)
+            self.changed(item)
+            yield
+        self._namespaces.keep_only(listed)
+        self.known.set()
+
+    def deleted(self, item: NamespaceObject) -> None:
+        self._namespaces.drop(item.metadata.name)
+
+    def changed(self, item: NamespaceObject) -> None:
+        found = namespace_of(item)
+        if found.problem and found != self._namespaces.get(found.name):
+            log.warning(
+                "no pod of a namespace is placed: its quota cannot be read",
+                extra={"namespace": found.name, "why": found.problem},
+            )
+        self._namespaces.put(found)

@@ -1,0 +1,1 @@
+"""How much GPU memory the pods of a namespace may use."""
