@@ -26,11 +26,11 @@ from bench import world
 from bench.figures import note, note_ratio
 from bench.pauses import filled
 from extender.binding.binder import Binder
-from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
+from extender.queue.admission import Admission
 from extender.routes import Routes
 from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
@@ -134,7 +134,7 @@ class Stage:
         self.duties = GangDuties(scheduling, self.planning, kube, kube, lambda *_: None)
         releaser = Releaser(api)
         self.admission = Admission(
-            self.cluster.state, scheduling.gangs, self.planning, releaser, PatchRight(kube, clock)
+            scheduling.gangs, self.planning, releaser, PatchRight(kube, clock)
         )
         binder = Binder(scheduling, kube, clock)
         self.routes = Routes(self.cluster, binder, list, planning=self.planning)

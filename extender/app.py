@@ -16,7 +16,6 @@ from extender.binding.timing import OVERDUE_SECONDS, UNACKNOWLEDGED_SECONDS, WRI
 from extender.binding.unknown_outcomes import Reconciler
 from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
-from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
 from extender.gangs.nominations import StaleNominations
 from extender.gangs.planning import GangPlanning
@@ -39,6 +38,7 @@ from extender.page.sampling import sample_cluster
 from extender.page.usage import PluginUsage
 from extender.preemption.budgets import BudgetWatch
 from extender.preemption.evictor import Evictor
+from extender.queue.admission import Admission
 from extender.routes import Routes, serve
 from extender.server import listeners
 from extender.server.authorization import Authorizer
@@ -126,7 +126,11 @@ class _Extender:
         )
         self._releaser, self._right = Releaser(writer), PatchRight(kube, self._clock)
         self._admission = Admission(
-            cluster.state, cluster.scheduling.gangs, self._planning, self._releaser, self._right
+            cluster.scheduling.gangs,
+            self._planning,
+            self._releaser,
+            self._right,
+            configuration.queue,
         )
         self._wake_ups = WakeUps(
             cluster.state,

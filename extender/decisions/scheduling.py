@@ -29,7 +29,7 @@ from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.placement.verdict_cache import VerdictCache, Verdicts
 from gpushare.planning.ask import ZoneRole
-from gpushare.quota.reasons import OVER_MODEL_QUOTA
+from gpushare.quota.reasons import NOT_ADMITTED, OVER_MODEL_QUOTA
 
 MORE_AFTER: Final = 2  # failed attempts until four times as many nodes are offered
 ALL_AFTER: Final = 3
@@ -69,6 +69,8 @@ class Scheduling:
         limit = self.state.quotas.why_not(pod, request)
         if isinstance(limit, Reason):
             return reject_all(nodes, limit.text)
+        if self._waits_in_queue(pod):
+            return reject_all(nodes, NOT_ADMITTED.text)
         attempts = pods.begin_attempt(uid, now)
         closed = self.state.namespace_use.nodes_with(limit).intersection(nodes) if limit else ()
         if closed:
@@ -112,6 +114,17 @@ class Scheduling:
         if is_weighed:
             return Prioritized(order, prioritize.weighing(order, verdicts, tried))
         return Prioritized(order, prioritize.deciding(len(order)))
+
+    def _waits_in_queue(self, pod: Pod) -> bool:
+        """Return whether a pod without a gate gets its room in the order of the queue.
+
+        It was created while nothing added the gate. Where kube-scheduler has nominated it, others
+        were evicted for it.
+        """
+        state = self.state
+        if not (self.gangs.admits and state.namespaces.is_queued(pod.metadata.namespace)):
+            return False
+        return not (pod.status.nominated_node_name or self._ledger.has_reserve(pod.uid))
 
     def forget(self) -> None:
         """Release what was decided here and is not on the API server: the next leader decides."""

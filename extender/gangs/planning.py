@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS
@@ -20,6 +21,7 @@ from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.process.time_slices import Turns
 from gpushare.quota.reasons import OVER_MODEL_QUOTA
+from gpushare.quota.reasons import TEXTS as QUOTA_TEXTS
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,15 @@ MODELS_TRIED: Final = 4  # of GPUs, until a plan exceeds the quota of none
 TRIES: Final = 3  # the cluster may change while a plan is made
 SLICE_SECONDS: Final = 0.0005
 RESTS: Final = 4.0  # times as long, for calls that are waited for
+
+
+class Kept(Enum):
+    """Whether slots were kept for a pod, or why not."""
+
+    KEPT = auto()
+    NO_ROOM = auto()
+    OVER_QUOTA = auto()
+    DENIED = auto()
 
 
 class GangPlanning:
@@ -92,22 +103,24 @@ class GangPlanning:
 
     async def hold_for(
         self, ask: Ask, expires_at: float, may_use: Callable[[str], bool] = lambda _: True
-    ) -> bool:
-        """Keep slots for pods that are in no gang; return False if there is no room.
+    ) -> Kept:
+        """Keep slots for pods that are in no gang.
 
-        ``may_use`` is asked about each node right before; False if it denies one.
+        ``may_use`` is asked about each node right before; DENIED if it denies one.
         """
         async with self._turn:
             found = await self._made(ask)
             pods = {pod.uid: pod for pod in ask.members}
-            if isinstance(found, NoPlan) or not self._gangs.may_keep:
-                return False
+            if isinstance(found, NoPlan):
+                return Kept.OVER_QUOTA if found.reason.text in QUOTA_TEXTS else Kept.NO_ROOM
+            if not self._gangs.may_keep:
+                return Kept.DENIED
             if self.planner.unusable(found.slots, pods, ask.cooling):
-                return False
+                return Kept.NO_ROOM
             if not all(may_use(slot.node) for slot in found.slots):
-                return False
+                return Kept.DENIED
             self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
-            return True
+            return Kept.KEPT
 
     async def has_room_for(self, ask: Ask) -> bool:
         """Return whether pods that are in no gang fit now; nothing is kept for them."""

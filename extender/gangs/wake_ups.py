@@ -14,7 +14,7 @@ from typing import Final
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.pod_records import PodRecord
-from extender.gangs.planning import GangPlanning
+from extender.gangs.planning import GangPlanning, Kept
 from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Outcome
@@ -96,7 +96,7 @@ class WakeUps:
             record = self._state.pods.get(pod.uid)
             if record is None or record.asked is None or record.asked.at > since:
                 continue  # kube-scheduler has just tried it
-            if not await self._planning.hold_for(ask, now + HELD_SECONDS):
+            if await self._planning.hold_for(ask, now + HELD_SECONDS) is not Kept.KEPT:
                 return not is_first
             is_first = False
             # If kube-scheduler rejects it again, other rules of its own do.
@@ -126,5 +126,7 @@ class WakeUps:
             return None
         if pod.metadata.deletion_timestamp or state.group_of(pod.uid) is not None:
             return None
+        if self._gangs.admits and state.namespaces.is_queued(pod.metadata.namespace):
+            return None  # Admission has it in its queue
         is_left = state.ledger.slot_of(pod.uid) is None and self._retries.is_ready(pod.uid)
         return pod if is_left else None

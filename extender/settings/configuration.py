@@ -110,6 +110,22 @@ class GangSettings(_Section, frozen=True):
     zone_roles: tuple[ZoneRoleSetting, ...] = ()
 
 
+class QueueSettings(_Section, frozen=True):
+    """In which order gated pods and gangs get room.
+
+    ``order``: of equal priority, "fair" prefers the namespace that uses the smallest part of its
+    quota, "fifo" the oldest pod or gang. ``backfill``: whether others may pass the first one that
+    has no room. Who has been the first for ``reserve_after_seconds`` gets GPUs reserved as they
+    become free; 0 reserves none. ``autoscaled``: whether pods are released without room, as far as
+    quotas allow it, because autoscalers ignore gated pods.
+    """
+
+    order: Literal["fair", "fifo"] = "fair"
+    backfill: bool = True
+    reserve_after_seconds: Annotated[int, Meta(ge=0, le=7 * 86_400)] = 1800
+    autoscaled: bool = False
+
+
 class PreemptionSettings(_Section, frozen=True):
     """Whether and how the extender evicts pods for more important ones.
 
@@ -279,6 +295,7 @@ class Configuration(_Section, frozen=True):
     gates: bool = True
     policy: Policy = Policy()
     gangs: GangSettings = GangSettings()
+    queue: QueueSettings = QueueSettings()
     preemption: PreemptionSettings = PreemptionSettings()
     listen: Listen = Listen()
     leader_election: LeaderElection | None = None

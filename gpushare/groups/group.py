@@ -39,7 +39,8 @@ class Group:
     ``version`` increases with every change that may change an answer about the gang. ``bound`` and
     ``gated`` are the numbers of members that count and have a node, or our gate; ``begun`` is the
     number of those bound that request GPU memory: kube-scheduler binds the others by itself.
-    ``unreadable`` says of which sources PodGroups cannot be read, and why.
+    ``created`` is the earliest creation timestamp that a member has had: a gang keeps its place if
+    a member is replaced. ``unreadable`` says of which sources PodGroups cannot be read, and why.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Group:
     ) -> None:
         self.key, self.pod_group = key, pod_group
         self.version = self.bound = self.begun = self.gated = self._not_plain = self._ours = 0
+        self.created = ""
         self._unreadable = unreadable
         self._members: dict[str, Pod] = {}
         self._stated: dict[str, _Statement] = {}
@@ -149,6 +151,8 @@ class Group:
         self._members[uid] = pod
         if before is not None and before.spec == pod.spec and before.metadata == pod.metadata:
             return False
+        created = pod.metadata.creation_timestamp or ""
+        self.created = min(self.created or created, created)
         stated = _statement(pod, self.key.source)
         was = self._stated.get(uid)
         if was != stated:

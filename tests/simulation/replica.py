@@ -20,13 +20,13 @@ from extender.binding.timing import OVERDUE_SECONDS
 from extender.binding.unknown_outcomes import Reconciler
 from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
-from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
 from extender.gangs.nominations import StaleNominations
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from extender.leadership.election import Elected
+from extender.queue.admission import Admission
 from extender.routes import Routes
 from extender.server.leader_proxy import (
     Forwarder,
@@ -135,7 +135,6 @@ class Replica:
         self._gangs = GangDuties(cluster.scheduling, planning, writer, kube, lambda *_: None)
         self._releaser = Releaser(writer)
         self._admission = Admission(
-            cluster.state,
             cluster.scheduling.gangs,
             planning,
             self._releaser,

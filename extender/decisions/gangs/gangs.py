@@ -15,6 +15,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.record import GangRecord, Revision
+from extender.decisions.queue.order import Standing
 from gpushare.annotations.slot_hint import is_released
 from gpushare.groups.group import Group
 from gpushare.groups.sources import key_of
@@ -112,6 +113,13 @@ class Gangs:
         state = self.state
         namespaces = state.namespaces.version
         return self._ledger.changes.now, state.resource_changes.now, namespaces, group.version
+
+    def standing(self, group: Group) -> Standing:
+        """Return what the gang is ordered by among all that waits."""
+        record = self.records.get(str(group.key))
+        is_started = record is not None and bool(record.plan or group.bound)
+        namespace = group.key.namespace
+        return Standing(group.priority, is_started, namespace, group.created, str(group.key))
 
     def complete_seconds(self, group: Group) -> float:
         """Return the time from the first bound member of a gang to its minimum."""

@@ -70,12 +70,12 @@ class GangStages:
                 yield group, record
 
     def without_plan(self) -> list[Group]:
-        """Return the gangs that have enough members and no plan for them, most urgent first.
+        """Return the gangs that have enough members and no plan for them.
 
         Members beyond the minimum count only if they are gated: kube-scheduler does not ask about
         them.
         """
-        found = [
+        return [
             group
             for group in self._groups
             if group.count > group.bound
@@ -83,7 +83,6 @@ class GangStages:
             and group.problem is None
             and self._lacks_plan(group)
         ]
-        return sorted(found, key=lambda group: -group.priority)
 
     def complete(self) -> list[Group]:
         """Return the gangs whose minimum is placed or has slots, if members have no node yet."""

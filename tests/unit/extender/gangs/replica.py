@@ -7,7 +7,6 @@ from collections.abc import Collection
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
-from extender.gangs.admission import Admission
 from extender.gangs.answers import GangAnswers
 from extender.gangs.duties import GangDuties
 from extender.gangs.nominations import StaleNominations
@@ -17,6 +16,7 @@ from extender.gangs.rights import PatchRight
 from extender.gangs.wake_ups import WakeUps
 from extender.gates.releaser import Releaser
 from extender.preemption.evictor import Evictor
+from extender.queue.admission import Admission
 from extender.settings.configuration import GangSettings, Policy, PreemptionSettings
 from extender.watch.cluster import ClusterWatch
 from gpushare.objects.model import Node
@@ -73,7 +73,7 @@ class Replica:
         self._duties = GangDuties(scheduling, self.planning, writer, store, self._notice)
         releaser, state = Releaser(writer), self.cluster.state
         right = PatchRight(store, clock)
-        self._admission = Admission(state, self.gangs, self.planning, releaser, right)
+        self._admission = Admission(self.gangs, self.planning, releaser, right)
         self._nominations = StaleNominations(state, releaser)
         self._wake_ups = WakeUps(
             state, self.gangs, self.planning, Pokes(releaser, right, clock), right

@@ -12,8 +12,8 @@ from gpushare.objects.model import Pod
 from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod, run_to_end
 from tests.gangs import member, pod_group
-from tests.unit.extender.gangs.test_admission import check, stage
 from tests.unit.extender.gangs.test_duties import ListedKube
+from tests.unit.extender.queue.test_admission import check, stage
 from tests.unit.extender.scripted import changed
 
 WITH_OBJECTS: Final = (Source.NATIVE, Source.POD_GROUP)

@@ -8,7 +8,7 @@ from gpushare.contract import ANNOTATION_POKE
 from gpushare.ledger.holds import Claim, Hold, Slot
 from tests.builders import pod
 from tests.unit.extender.gangs.driver import GangCluster
-from tests.unit.extender.gangs.test_admission import Patched
+from tests.unit.extender.queue.test_admission import Patched
 from tests.unit.extender.scripted import bound, changed
 
 

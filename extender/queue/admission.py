@@ -5,51 +5,52 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Final
 
-from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
-from extender.gangs.gated_pods import GatedPods
+from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.gangs.planning import GangPlanning
 from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
 from extender.gates.patch import nomination_patch, release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
+from extender.queue.admission_round import AdmissionRound
+from extender.settings.configuration import QueueSettings
 from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import rest
 
 EVERY_SECONDS: Final = 0.1
-ROUND_SECONDS: Final = 1.0  # for plans, of one round
 MOST_REST_SECONDS: Final = 2.0
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
 
+_QUEUE: Final = QueueSettings()
+
 
 class Admission:
-    """Gangs and gated pods, by priority; one without room does not hold back the next one.
+    """Gives gangs and pods that wait a slot, in their order, and releases them.
 
-    Of equal priority gangs come first.
-
-    A gang whose members have no gate is planned too. kube-scheduler may not notice that there is
-    room for it now, so its members get an annotation that makes kube-scheduler try them again.
+    A gang or pod without a gate is planned too. kube-scheduler may not notice that there is room
+    for it now, so its pods get an annotation that makes kube-scheduler try them again.
     """
 
     def __init__(
         self,
-        state: ClusterState,
         gangs: Gangs,
         planning: GangPlanning,
         releaser: Releaser,
         right: PatchRight,
+        settings: QueueSettings = _QUEUE,
     ) -> None:
-        self._state, self._gangs, self._planning = state, gangs, planning
+        self._state, self._gangs, self._planning = gangs.state, gangs, planning
         self._stages = GangStages(gangs)
-        self._gated = GatedPods(state, planning)
+        self._pods = WaitingPods(gangs.state)
+        self._round = AdmissionRound(gangs, planning, self._pods, settings)
         self._releaser, self._right = releaser, right
-        self._pokes = Pokes(releaser, right, state.clock)
+        self._pokes = Pokes(releaser, right, gangs.state.clock)
         self._releasing: set[str] = set()  # uids
-        self._retries: Retries[str] = Retries(state.clock, 1.0, 60.0)
+        self._retries: Retries[str] = Retries(gangs.state.clock, 1.0, 60.0)
         self._poked: dict[str, float] = {}  # by uid, when
 
     async def run(self) -> None:
@@ -67,21 +68,18 @@ class Admission:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
             return
         await self._release_all(tasks)
-        await self._gated.begin_round()
-        until = time.perf_counter() + ROUND_SECONDS
-        for group in self._stages.without_plan():
-            if not self._gangs.is_due(group, self._gangs.record(group)):
-                continue
-            await self._gated.plan(above=group.priority)
-            await self._planning.slices.pause()
-            if await self._planning.plan(group):
-                await self._planning.slices.pause()
-                await self._planning.slices.run(self._begin(tasks, self._of_gang(group)))
-            if time.perf_counter() > until:
-                break
-        await self._gated.plan()
+        await self._round.run(lambda each: self._admitted(tasks, each))
         await self._release_all(tasks)
         await self._planning.slices.run(self._poke_late(tasks))
+
+    async def _admitted(self, tasks: asyncio.TaskGroup, admitted: Group | Pod) -> None:
+        if isinstance(admitted, Group):
+            await self._planning.slices.pause()
+            await self._planning.slices.run(self._begin(tasks, self._of_gang(admitted)))
+        elif not admitted.gates:
+            tasks.create_task(self._poke(admitted))
+        elif (release := self._release_of(admitted, None)) is not None:
+            self._start(tasks, release)
 
     async def _release_all(self, tasks: asyncio.TaskGroup) -> None:
         await self._planning.slices.run(self._begin(tasks, self._releases()))
@@ -91,16 +89,19 @@ class Admission:
     ) -> Generator[None, None, None]:
         for release in releases:
             if release is not None:
-                self._releasing.add(release.pod.uid)
-                tasks.create_task(self._release(release))
+                self._start(tasks, release)
             yield
+
+    def _start(self, tasks: asyncio.TaskGroup, release: Release) -> None:
+        self._releasing.add(release.pod.uid)
+        tasks.create_task(self._release(release))
 
     def _releases(self) -> Iterator[Release | None]:
         """Yield what can be released, and None for each pod and gang that cannot be."""
         for group in self._stages.complete():
             yield from self._of_gang(group)
-        for pod in self._gated.with_slots():
-            yield self._release_of(pod, None)
+        for pod in self._pods.with_slots():
+            yield self._release_of(pod, None) if pod.gates else None
         for pod in list(self._state.gated_without_need.values()):
             yield Release(pod, release_patch(pod)) if self._may_release(pod) else None
 
@@ -151,5 +152,8 @@ class Admission:
                 is_asked = pod.uid in record.offered and group.is_plain
                 if not (pod.gates or is_asked or pod.uid in self._poked):
                     self._poked[pod.uid] = now
-                    tasks.create_task(self._pokes.poke(pod))
+                    tasks.create_task(self._poke(pod))
                     yield
+
+    async def _poke(self, pod: Pod) -> None:
+        await self._pokes.poke(pod)

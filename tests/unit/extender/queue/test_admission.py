@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from extender.gangs.admission import Admission
 from extender.gangs.rights import MISSING_SECONDS, PatchRight
 from extender.gates.releaser import Releaser
+from extender.queue.admission import Admission
 from gpushare.answers.gang_text import GATES_STAY
 from gpushare.answers.pending import why_pending
 from gpushare.answers.pending_text import sentence
@@ -53,14 +53,8 @@ class Patched:
 def stage(sizes=None, labels=None, **more):
     cluster = GangCluster(sizes or {"a": (16, 16), "b": (16, 16)}, labels, **more)
     api = Patched(cluster)
-    state = cluster.cluster.state
-    return (
-        cluster,
-        api,
-        Admission(
-            state, cluster.gangs, cluster.planning, Releaser(api), PatchRight(api, cluster.time)
-        ),
-    )
+    right = PatchRight(api, cluster.time)
+    return cluster, api, Admission(cluster.gangs, cluster.planning, Releaser(api), right)
 
 
 async def check(admission: Admission) -> None:

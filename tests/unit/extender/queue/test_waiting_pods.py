@@ -5,16 +5,17 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decisions.gangs.gated import GatedQueue
-from extender.gangs.gated_pods import GatedPods
+from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.gangs.planning import GangPlanning
+from extender.queue.admission_round import AdmissionRound
+from extender.settings.configuration import QueueSettings
 from gpushare.contract import ANNOTATION_CARDS, GATE_ADMISSION
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
-from tests.unit.extender.gangs.test_admission import check, stage
+from tests.unit.extender.queue.test_admission import check, stage
 from tests.unit.extender.scripted import DELETED, changed
 
 OURS, FOREIGN = SchedulingGate(GATE_ADMISSION), SchedulingGate("example.com/other")
@@ -33,14 +34,14 @@ other = st.tuples(
 )
 
 
-def firsts_of(queue: GatedQueue) -> list[tuple[int, str]]:
-    return sorted((place[0], place[-1]) for place, _ in queue.firsts())
+def firsts_of(queue: WaitingPods) -> list[tuple[int, str]]:
+    return sorted((-first.priority, first.owner) for first, _ in queue.firsts())
 
 
 @given(st.lists(put | other, max_size=30))
 def test_the_queue_has_the_most_urgent_pod_of_each_shape_that_has_no_slot(steps):
     cluster = GangCluster({"n": (16,)})
-    state, queue = cluster.cluster.state, GatedQueue(cluster.cluster.state)
+    state, queue = cluster.cluster.state, WaitingPods(cluster.cluster.state)
     for step in steps:
         kind, name = step[:2]
         here = cluster.kube.pods.get(name)
@@ -118,10 +119,12 @@ async def test_room_that_appears_while_pods_are_tried_goes_to_the_most_urgent_th
                 cluster.delete("on-b")
             return found
 
-    gated = GatedPods(cluster.cluster.state, Freeing(cluster.cluster.scheduling))
-    await gated.begin_round()
-    await gated.plan()
-    state = cluster.cluster.state
+    async def admitted(_):
+        pass
+
+    state, planning = cluster.cluster.state, Freeing(cluster.cluster.scheduling)
+    pods = WaitingPods(state)
+    await AdmissionRound(cluster.gangs, planning, pods, QueueSettings()).run(admitted)
     kept = [name for name in ("urgent", "second", "last") if state.ledger.slot_of(f"uid-{name}")]
     assert kept == ["urgent", "last"]
     assert tried == ["uid-urgent", "uid-second", "uid-urgent", "uid-second", "uid-last"]

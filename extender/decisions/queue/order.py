@@ -1,0 +1,66 @@
+"""Order what waits for room: by priority, then by the use of namespaces or by age (pure)."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+OrderPolicy = Literal["fair", "fifo"]
+Key = tuple[int, bool, float, str, str]
+
+
+class Standing(NamedTuple):
+    """What a waiting pod or gang is ordered by.
+
+    ``is_started``: some members of the gang have been placed. ``created`` is the creation timestamp
+    of the pod, or of the first member. ``owner`` is the pod's uid, or the gang's name.
+    """
+
+    priority: int
+    is_started: bool
+    namespace: str
+    created: str
+    owner: str
+
+
+class QueueOrder(Generic[T]):
+    """Hands out entries, the first one by the current use of all namespaces.
+
+    ``share_of`` returns which part of its quota a namespace uses. With "fair", of equal priority
+    the namespace that uses the smallest part comes first; with "fifo" the oldest entry does.
+    """
+
+    def __init__(self, policy: OrderPolicy, share_of: Callable[[str], float]) -> None:
+        self._policy, self._share_of = policy, share_of
+        self._heap: list[tuple[Key, Standing, T]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def key(self, standing: Standing) -> Key:
+        """Return what sorts an entry now."""
+        share = self._share_of(standing.namespace) if self._policy == "fair" else 0.0
+        return (
+            -standing.priority,
+            not standing.is_started,
+            share,
+            standing.created,
+            standing.owner,
+        )
+
+    def put(self, standing: Standing, entry: T) -> None:
+        """Add an entry; no two have the same owner."""
+        heappush(self._heap, (self.key(standing), standing, entry))
+
+    def pop(self) -> tuple[Standing, T] | None:
+        """Remove and return the first entry; None if there is none.
+
+        Namespaces use more from entry to entry, so an entry may have moved back.
+        """
+        while self._heap:
+            before, standing, entry = heappop(self._heap)
+            if self._policy == "fifo" or self.key(standing) <= before or not self._heap:
+                return standing, entry
+            self.put(standing, entry)
+        return None

@@ -1,0 +1,181 @@
+"""Keep the pods that wait for admission and belong to no gang, by what they request (pure)."""
+
+from bisect import bisect_left
+from collections.abc import Generator, Hashable, Iterator
+from math import inf
+from typing import Final, NamedTuple
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.queue.order import Standing
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+from gpushare.planning.shapes import Reader
+
+FIRST_REST_SECONDS: Final = 30.0
+MOST_REST_SECONDS: Final = 300.0
+
+_Place = tuple[int, str, str]  # the most urgent first, then the oldest; the last part is the uid
+
+
+class Kind(NamedTuple):
+    """Pods of one namespace and of equal shape: they fit on the same nodes."""
+
+    namespace: str
+    shape: Hashable
+
+
+class WaitingPods:
+    """The pods that only our gate keeps from kube-scheduler, and those of queued namespaces.
+
+    The latter have been created while nothing added the gate. A pod without a gate that does not
+    come although a slot was kept for it rests: other pods get the room.
+
+    A renewal costs what has changed. ``entered`` counts how often a pod came to those without a
+    slot.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._seen = self._ledger_seen = self._namespaces_seen = -1
+        self._known: dict[str, tuple[Kind, _Place]] = {}  # by uid, with and without a slot
+        self._queues: dict[Kind, list[_Place]] = {}  # without a slot
+        self._slotted: set[str] = set()
+        self._rests: dict[str, tuple[float, float]] = {}  # by uid, until when, and how long
+        self.entered = 0
+
+    def renew(self) -> Generator[None, None, None]:
+        """Take in what has changed, pod by pod; other work may run between any two steps."""
+        state = self._state
+        now, changed = state.pods.changes.now, state.pods.changes.since(self._seen)
+        namespaces = state.namespaces.version
+        if changed is None or self._seen < 0 or namespaces != self._namespaces_seen:
+            changed = {*self._known, *state.pods.gated, *state.pods.pending}
+        reader = Reader(state)
+        for uid in changed:
+            self._renew(uid, reader)
+            yield
+        self._seen, self._namespaces_seen = now, namespaces
+        for uid in list(self._slotted):
+            if state.ledger.slot_of(uid) is None:
+                self._slotted.discard(uid)
+                self._lost_slot(uid)
+            yield
+        yield from self._renew_slots()
+        self._end_rests()
+
+    def _renew_slots(self) -> Generator[None, None, None]:
+        """Take note of slots that were kept elsewhere, such as in the room of victims."""
+        ledger = self._state.ledger
+        now, changed = ledger.changes.now, ledger.changes.since(self._ledger_seen)
+        for name in list(ledger.nodes()) if changed is None else changed:
+            for slot in ledger.pinned_slots_on(name):
+                uid = slot.pod_uid
+                if uid in self._known and uid not in self._slotted and ledger.slot_of(uid):
+                    self.took_slot(uid)
+            yield
+        self._ledger_seen = now
+
+    def with_slots(self) -> Iterator[Pod]:
+        """Yield the pods that have got a slot; some may have lost it since the last renewal."""
+        for uid in list(self._slotted):
+            pod = self.pod(uid)
+            if pod is not None:
+                yield pod
+
+    def firsts(self) -> list[tuple[Standing, Kind]]:
+        """Return each kind with the standing of its first pod without a slot."""
+        return [(_standing(queue[0], kind), kind) for kind, queue in self._queues.items()]
+
+    def first(self, kind: Kind) -> Standing | None:
+        queue = self._queues.get(kind)
+        return _standing(queue[0], kind) if queue else None
+
+    def waiting(self) -> Iterator[tuple[Standing, Kind]]:
+        """Yield all pods without a slot."""
+        for kind, queue in list(self._queues.items()):
+            yield from ((_standing(place, kind), kind) for place in list(queue))
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod as it is now; None if it does not wait for us any more."""
+        pods = self._state.pods
+        record = pods.gated.get(uid) or pods.pending.get(uid)
+        pod = record.pod if record is not None else None
+        if pod is None or pod.metadata.deletion_timestamp:
+            return None
+        is_queued = self._state.namespaces.is_queued(pod.metadata.namespace)
+        if not (pod.waits_for_admission if pod.gates else is_queued):
+            return None
+        return pod if self._state.groups.of(uid) is None else None
+
+    def took_slot(self, uid: str) -> None:
+        self._leave(uid)
+        self._slotted.add(uid)
+
+    def _lost_slot(self, uid: str) -> None:
+        pod = self.pod(uid)
+        if pod is None or pod.gates:
+            self._enter(uid)
+            return
+        _, before = self._rests.get(uid, (0.0, 0.0))
+        seconds = min(MOST_REST_SECONDS, before * 2 or FIRST_REST_SECONDS)
+        self._rests[uid] = self._state.clock.monotonic() + seconds, seconds
+
+    def _end_rests(self) -> None:
+        now = self._state.clock.monotonic()
+        for uid, (until, seconds) in list(self._rests.items()):
+            if uid not in self._known:
+                del self._rests[uid]
+            elif until <= now and uid not in self._slotted:
+                self._rests[uid] = inf, seconds
+                self._enter(uid)
+
+    def _renew(self, uid: str, reader: Reader) -> None:
+        before, now = self._known.get(uid), self._described(uid, reader)
+        if before == now:
+            return
+        if before is not None:
+            self._leave(uid)
+            self._slotted.discard(uid)
+            del self._known[uid]
+        if now is None:
+            return
+        self._known[uid] = now
+        if self._state.ledger.slot_of(uid) is not None:
+            self._slotted.add(uid)
+        else:
+            self._enter(uid)
+
+    def _described(self, uid: str, reader: Reader) -> tuple[Kind, _Place] | None:
+        pod = self.pod(uid)
+        if pod is None:
+            return None
+        try:
+            shape = reader.shape_of(pod).key
+        except RequestError:
+            return None  # explain says why
+        meta = pod.metadata
+        return Kind(meta.namespace, shape), (-pod.priority, meta.creation_timestamp or "", uid)
+
+    def _enter(self, uid: str) -> None:
+        kind, place = self._known[uid]
+        queue = self._queues.setdefault(kind, [])
+        at = bisect_left(queue, place)
+        if at == len(queue) or queue[at] != place:
+            queue.insert(at, place)
+            self.entered += 1
+
+    def _leave(self, uid: str) -> None:
+        kind, place = self._known[uid]
+        queue = self._queues.get(kind)
+        if queue is None:
+            return
+        at = bisect_left(queue, place)
+        if at < len(queue) and queue[at] == place:
+            del queue[at]
+        if not queue:
+            del self._queues[kind]
+
+
+def _standing(place: _Place, kind: Kind) -> Standing:
+    priority, created, uid = place
+    return Standing(-priority, False, kind.namespace, created, uid)
