@@ -6,6 +6,7 @@ from typing import Final
 
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
+from extender.decisions.queue.head_claims import HeadClaims
 from extender.decisions.queue.quotas import Quotas
 from extender.decisions.soft_taints import SoftTaints
 from gpushare.answers.gangs import GangStates
@@ -68,6 +69,7 @@ class ClusterState:
         self.request_of = self.pods.request_of
         self.namespaces = Namespaces()
         self.namespace_use = NamespaceUse(self.ledger, self._namespace_of)
+        self.head_claims = HeadClaims(self.ledger)
         self.quotas = Quotas(self.namespaces, self.ledger, self.namespace_use, self.request_of)
         self.pod = self.pods.pod
         self.gangs: GangStates = GroupStates(self.groups, self.request_of, unit_mib, self._wall)

@@ -48,6 +48,9 @@ _GAUGES: Final = {
         "How long members of a gang have been bound although its minimum never was; the longest."
     ),
     "gpushare_plans": "Holds and claims that keep units on GPUs.",
+    "gpushare_queue_claimed_idle_units": (
+        "Units that are kept idle until the first pod or gang of the queue has all of its room."
+    ),
     "gpushare_extender_preemptors": "Pods and gangs for which pods are being evicted now.",
     "gpushare_ledger_audit_longest_pause_seconds": (
         "The longest time for which comparing has blocked everything else."

@@ -14,6 +14,7 @@ from extender.gangs.rights import PatchRight
 from extender.gates.patch import nomination_patch, release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
 from extender.queue.admission_round import AdmissionRound
+from extender.queue.head_claims import HeadClaiming
 from extender.settings.configuration import QueueSettings
 from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
@@ -47,6 +48,7 @@ class Admission:
         self._stages = GangStages(gangs)
         self._pods = WaitingPods(gangs.state)
         self._round = AdmissionRound(gangs, planning, self._pods, settings)
+        self._heads = HeadClaiming(gangs, planning, settings.reserve_after_seconds)
         self._releaser, self._right = releaser, right
         self._pokes = Pokes(releaser, right, gangs.state.clock)
         self._releasing: set[str] = set()  # uids
@@ -69,6 +71,7 @@ class Admission:
             return
         await self._release_all(tasks)
         await self._round.run(lambda each: self._admitted(tasks, each))
+        await self._heads.check(self._round.without_room)
         await self._release_all(tasks)
         await self._planning.slices.run(self._poke_late(tasks))
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
 from extender.decisions.gangs.stages import GangStages
+from extender.decisions.queue.heads import Entry
 from extender.decisions.queue.order import QueueOrder, Standing
 from extender.decisions.queue.waiting_pods import Kind, WaitingPods
 from extender.gangs.planning import GangPlanning, Kept
@@ -18,7 +19,6 @@ from gpushare.quota.reasons import TEXTS as QUOTA_TEXTS
 ROUND_SECONDS: Final = 1.0  # for plans, of one round
 SHAPES_AT_ONCE: Final = 100  # that have no room, in one round
 
-Entry = Group | Kind
 Admitted = Callable[[Group | Pod], Awaitable[None]]
 Revision = tuple[int, int, int, int]
 
@@ -29,7 +29,8 @@ class AdmissionRound:
     Pods of a shape that has no room are not tried again in a round. If room appears in the meantime
     it goes to the first in the order that fits. A namespace over its quota holds up no other one.
 
-    ``without_room`` are the entries of the last round for which there was no room, in order.
+    ``without_room`` are the entries for which there was no room when they were last tried, those of
+    the last round in its order and then those that it did not reach.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class AdmissionRound:
             if len(self._full) >= SHAPES_AT_ONCE or time.perf_counter() > until:
                 break
             await self._planning.slices.pause()
-        self.without_room = self._failed
+        before, left = self.without_room, self._order.owners()
+        not_reached = [each for each in before if each[0].owner in left]
+        self.without_room = [*self._failed, *not_reached]
 
     def _begin(self) -> bool:
         """Return whether anything has changed since the last round for pods without a gang."""

@@ -269,6 +269,7 @@ class ClusterWatch:
             "gpushare_gang_waiting_members": found.waiting_members,
             "gpushare_gang_longest_incomplete_seconds": found.longest_incomplete,
             "gpushare_plans": {what: kept.count(what) for what in ("hold", "claim")},
+            "gpushare_queue_claimed_idle_units": state.head_claims.idle_units(),
             "gpushare_extender_preemptors": state.preemptions.count,
             "gpushare_units_freed_silently": {
                 what: state.freed[what] for what in ("reserve", "hold", "claim")

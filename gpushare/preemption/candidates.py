@@ -19,6 +19,7 @@ from gpushare.preemption.model import PreemptionWorld, Rules
 MEMBERS_A_STEP: Final = 64
 UID_START: Final = 8  # characters of a uid that a hint has
 LOWEST: Final = -(2**31)  # of all priorities
+ABOVE_ALL: Final = 2**31
 _LAST: Final = ("\uffff", "", "")  # of all ages
 
 
@@ -128,7 +129,9 @@ class _Reader:
             or rules.budgets.of
         )
         self._priority = min(pod.priority for pod in members)
-        if any(pod.spec.preemption_policy == "Never" for pod in members):
+        if rules.any_priority:
+            self._priority = ABOVE_ALL
+        elif any(pod.spec.preemption_policy == "Never" for pod in members):
             self._priority = LOWEST
         groups = (world.group_of(pod.uid) for pod in members)
         self._own = {group.key for group in groups if group is not None}

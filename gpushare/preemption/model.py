@@ -56,15 +56,17 @@ class Budgets:
 class Rules:
     """Which pods may be victims besides the rule that their priority is lower.
 
-    ``preemptible_only``: only those with the label gpushare.aliyun.com/preemptible=true.
-    ``spared`` are uids of pods that cannot be evicted now, ``spared_namespaces`` have budgets that
-    are not known. ``leaving`` are uids of pods that are about to be evicted for others: they count
-    as pods that will end. ``hinted`` are the first characters of uids of pods that an earlier
-    search for the same pod or gang has chosen: among equals they are victims before others.
-    ``undecided`` are uids of pods that others may evict: they are no victims, and their gangs must
-    be able to go on without them.
+    ``any_priority``: that rule does not apply, because nobody is evicted: the search finds the pods
+    whose end to wait for. ``preemptible_only``: only those with the label
+    gpushare.aliyun.com/preemptible=true. ``spared`` are uids of pods that cannot be evicted now,
+    ``spared_namespaces`` have budgets that are not known. ``leaving`` are uids of pods that are
+    about to be evicted for others: they count as pods that will end. ``hinted`` are the first
+    characters of uids of pods that an earlier search for the same pod or gang has chosen: among
+    equals they are victims before others. ``undecided`` are uids of pods that others may evict:
+    they are no victims, and their gangs must be able to go on without them.
     """
 
+    any_priority: bool = False
     preemptible_only: bool = False
     spared: frozenset[str] = _NONE
     spared_namespaces: frozenset[str] = _NONE

@@ -38,6 +38,10 @@ class QueueOrder(Generic[T]):
     def __len__(self) -> int:
         return len(self._heap)
 
+    def owners(self) -> set[str]:
+        """Return the owners of the entries that are left."""
+        return {standing.owner for _, standing, _ in self._heap}
+
     def key(self, standing: Standing) -> Key:
         """Return what sorts an entry now."""
         share = self._share_of(standing.namespace) if self._policy == "fair" else 0.0

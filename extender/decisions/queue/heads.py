@@ -1,0 +1,90 @@
+"""Find the first entries of the queue, and what each of them needs (pure)."""
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.plans import GangPlans
+from extender.decisions.queue.order import Standing
+from extender.decisions.queue.waiting_pods import Kind
+from gpushare.errors import RequestError
+from gpushare.groups.group import Group
+from gpushare.ledger.holds import Slot
+from gpushare.objects.model import Pod
+from gpushare.planning.ask import Ask
+from gpushare.planning.eligibility import why_not
+from gpushare.planning.shapes import Reader, Shape
+
+MOST_HEADS: Final = 16
+NODES_A_STEP: Final = 32
+
+Entry = Group | Kind
+
+
+class Heads:
+    """Finds the first entries: no earlier one that waits could use any of the same nodes."""
+
+    def __init__(self, state: ClusterState, gangs: Gangs) -> None:
+        self._state, self._gangs, self._plans = state, gangs, GangPlans(gangs)
+
+    def of(
+        self, entries: Sequence[tuple[Standing, Entry]]
+    ) -> Generator[None, None, list[tuple[Standing, Entry]]]:
+        """Return the first ones of entries that are in order, in short steps."""
+        found: list[tuple[Standing, Entry]] = []
+        taken, everywhere = set[str](), self._state.node_names()
+        for standing, entry in entries:
+            if len(found) == MOST_HEADS or taken >= everywhere:
+                break
+            ask = self.ask(standing, entry)
+            nodes = set[str]()
+            for shape in self._shapes(ask.members if ask is not None else ()):
+                nodes |= yield from self._nodes_for(shape)
+            if nodes and taken.isdisjoint(nodes):
+                found.append((standing, entry))
+            taken |= nodes
+        return found
+
+    def ask(self, standing: Standing, entry: Entry) -> Ask | None:
+        """Return what an entry needs; None if nothing is missing any more."""
+        if isinstance(entry, Group):
+            return self._plans.ask(entry)
+        pod = self._state.pod(standing.owner)
+        if pod is None or pod.node or self._state.ledger.slot_of(pod.uid) is not None:
+            return None
+        return Ask(pod.uid, (pod,), 1, cooling=self._gangs.cooling())
+
+    def are_healthy(self, slots: Iterable[Slot]) -> bool:
+        """Return whether all slots could be used, were nobody else there."""
+        state = self._state
+        for slot in slots:
+            inventory = state.ledger.inventory(slot.node)
+            cards = inventory.cards if inventory is not None else ()
+            well = {card.uuid for card in cards if card.takes_new}
+            node = state.node(slot.node)
+            is_open = node is not None and not node.spec.unschedulable
+            if not is_open or slot.node in state.closed or not well.issuperset(slot.cards):
+                return False
+        return True
+
+    def _shapes(self, pods: Iterable[Pod]) -> list[Shape]:
+        reader, found = Reader(self._state), dict[object, Shape]()
+        for pod in pods:
+            try:
+                shape = reader.shape_of(pod)
+            except RequestError:
+                continue
+            if shape.request is not None:
+                found[shape.key] = shape
+        return list(found.values())
+
+    def _nodes_for(self, shape: Shape) -> Generator[None, None, set[str]]:
+        """Return the nodes that may take pods of a shape, whatever is free there."""
+        found = set()
+        for number, name in enumerate(self._state.node_names()):
+            if number % NODES_A_STEP == 0:
+                yield
+            if why_not(self._state, name, shape, self._state.ledger.account(name)) is None:
+                found.add(name)
+        return found

@@ -1,0 +1,87 @@
+"""Claims GPUs for the first entries of the queue once they have waited for too long."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.queue.head_claims import HeadClaim
+from extender.decisions.queue.heads import Entry, Heads
+from extender.decisions.queue.order import Standing
+from extender.gangs.planning import GangPlanning
+from gpushare.placement.reasons import Reason
+from gpushare.planning.ask import NoPlan
+from gpushare.preemption.model import Rules
+from gpushare.preemption.search import VictimSearch
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS: Final = 2.0
+# The pods whose end is waited for are chosen as victims are: as few and as unimportant as possible.
+_RULES: Final = Rules(any_priority=True)
+
+
+class HeadClaiming:
+    """The plan of a round uses the room itself once it is free: then the claim is dropped."""
+
+    def __init__(self, gangs: Gangs, planning: GangPlanning, reserve_after_seconds: float) -> None:
+        self._state, self._planning = gangs.state, planning
+        self._after = reserve_after_seconds
+        self._claims, self._heads = gangs.state.head_claims, Heads(gangs.state, gangs)
+        self._search = VictimSearch(gangs.state)
+        self._first_since: dict[str, float] = {}  # by owner
+        self._checked_at = -EVERY_SECONDS
+
+    async def check(self, without_room: Sequence[tuple[Standing, Entry]]) -> None:
+        """Claim for those that have been first for long enough, and drop what is not needed.
+
+        ``without_room`` are the entries without room, in order.
+        """
+        now = self._state.clock.monotonic()
+        waiting = {standing.owner: entry for standing, entry in without_room}
+        for claim in self._claims:
+            owner = claim.standing.owner
+            if owner not in waiting or self._claims.get(owner) is None:
+                self._claims.drop(owner)
+        if not self._after or now - self._checked_at < EVERY_SECONDS:
+            return
+        self._checked_at = now
+        heads = await self._planning.slices.run(self._heads.of(without_room))
+        before = self._first_since
+        self._first_since = {head.owner: before.get(head.owner, now) for head, _ in heads}
+        for standing, entry in heads:
+            if now - self._first_since[standing.owner] >= self._after:
+                await self._claim(standing, entry)
+        for claim in self._claims:  # those that a more urgent entry has overtaken
+            if not self._heads.are_healthy(claim.slots):
+                await self._claim(claim.standing, waiting[claim.standing.owner])
+
+    async def _claim(self, standing: Standing, entry: Entry) -> None:
+        """Claim what an entry needs, unless a usable claim has all of it."""
+        before, ask = self._claims.get(standing.owner), self._heads.ask(standing, entry)
+        if ask is None:
+            return
+        if before is not None and self._heads.are_healthy(before.slots):
+            kept = {slot.pod_uid for slot in before.slots}
+            if sum(pod.uid in kept for pod in ask.members) >= ask.least:
+                return
+        if self._state.preemptions.of(ask.members[0].uid) is not None:
+            return  # pods are evicted for it
+        limited = self._state.quotas.limited(ask)
+        if isinstance(limited, Reason):
+            return
+        found = await self._planning.slices.run(self._search.find(limited, _RULES))
+        # Nothing has run since the search ended.
+        if isinstance(found, NoPlan) or self._state.quotas.exceeding(ask, found.plan.slots):
+            return
+        waits_for = frozenset(pod.uid for pod in found.victims)
+        since = before.since if before is not None else self._state.clock.monotonic()
+        self._claims.put(HeadClaim(standing, found.plan.slots, waits_for, since))
+        log.info(
+            "GPUs claimed for the first that waits",
+            extra={
+                "owner": standing.owner,
+                "slots": len(found.plan.slots),
+                "used_by": len(waits_for),
+            },
+        )

@@ -1,0 +1,108 @@
+"""No stream of small pods keeps a large gang or pod waiting for ever."""
+
+from tests.unit.extender.queue.driver import Queue
+
+TEN_GPUS = dict.fromkeys("abcde", (8, 8))
+RUN_SECONDS = 20
+
+
+class Stream:
+    """Pods of one GPU that each run for RUN_SECONDS; one ends every two seconds."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.count = queue, 0
+        self.ends_at: dict[str, float] = {}
+
+    async def run(self, seconds: int, until: str = "") -> float:
+        """Serve for a while, or until a pod is bound; return how long that took."""
+        clock, queue = self.queue.cluster.time, self.queue
+        start = clock.monotonic()
+        for second in range(seconds):
+            waiting = sum(name.startswith("s-") for name in queue.gated())
+            if second % 2 == 0 and waiting < 5:
+                self.count += 1
+                queue.submit(f"s-{self.count}", 8)
+            await queue.serve(1)
+            now = clock.monotonic()
+            for name in queue.bound() - {until}:
+                if name.startswith("s-"):
+                    self.ends_at.setdefault(name, now + RUN_SECONDS)
+            for name in [name for name, at in self.ends_at.items() if at <= now]:
+                del self.ends_at[name]
+                queue.end(name)
+            if until and until in queue.bound():
+                break
+        return clock.monotonic() - start
+
+
+async def test_a_gang_is_placed_soon_after_it_has_been_first_for_long_enough():
+    queue = Queue(TEN_GPUS, order="fifo", reserve_after_seconds=60)
+    stream = Stream(queue)
+    await stream.run(30)
+    queue.submit_gang("gang", 6, 8)
+    assert await stream.run(300, "gang-0") <= 60 + RUN_SECONDS + 5
+    assert len(queue.bound(f"gang-{n}" for n in range(6))) == 6
+    assert not list(queue.state.head_claims)
+
+
+async def test_without_the_setting_the_gang_is_passed_for_ever():
+    queue = Queue(TEN_GPUS, order="fifo", reserve_after_seconds=0)
+    stream = Stream(queue)
+    await stream.run(30)
+    queue.submit_gang("gang", 6, 8)
+    await stream.run(300, "gang-0")
+    assert not queue.bound(["gang-0"])
+
+
+async def test_only_more_urgent_pods_get_what_is_claimed_for_the_first_entry():
+    queue = Queue({"a": (8, 8)}, order="fifo", reserve_after_seconds=10)
+    queue.submit("one", 8)
+    queue.submit("two", 8)
+    await queue.serve()
+    queue.submit_gang("gang", 2, 8)
+    await queue.serve(15)
+    queue.end("one")
+    queue.submit("equal", 8)
+    queue.submit("ungated", 8, is_gated=False)
+    await queue.serve(3)
+    assert queue.bound() == {"two"}
+    assert queue.state.head_claims.idle_units() == 8
+    queue.submit("urgent", 8, priority=1)
+    await queue.serve(3)
+    assert queue.bound() == {"two", "urgent"}
+    queue.end("two", "urgent")
+    await queue.serve(3)
+    assert queue.bound() == {"gang-0", "gang-1"}
+    assert queue.state.head_claims.idle_units() == 0
+
+
+async def test_a_claim_ends_with_the_gang_for_which_it_was_made():
+    queue = Queue({"a": (8, 8)}, order="fifo", reserve_after_seconds=10)
+    queue.submit("one", 8)
+    await queue.serve()
+    queue.submit_gang("gang", 2, 8)
+    await queue.serve(15)
+    assert len(list(queue.state.head_claims)) == 1
+    queue.end("gang-0", "gang-1")
+    queue.submit("next", 8)
+    await queue.serve(1)
+    assert queue.bound() == {"one", "next"}
+    assert queue.cluster.held == 0
+
+
+async def test_a_claim_moves_if_a_gpu_of_it_can_be_used_no_longer():
+    queue = Queue({"a": (8,), "b": (8,)}, order="fifo", reserve_after_seconds=10)
+    for name in ("one", "two"):
+        queue.submit(name, 4)
+    await queue.serve()
+    queue.submit("three", 4)
+    queue.submit("four", 4)
+    await queue.serve()
+    queue.submit("large", 8)
+    await queue.serve(15)
+    (claim,) = queue.state.head_claims
+    (slot,) = claim.slots
+    queue.cluster.delete_node(slot.node)
+    await queue.serve(3)
+    (claim,) = queue.state.head_claims
+    assert claim.slots[0].node != slot.node

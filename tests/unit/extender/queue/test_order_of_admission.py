@@ -1,0 +1,160 @@
+"""Who gets room first, who waits for a quota, and who does not hold up others."""
+
+from gpushare.quota.reasons import NOT_ADMITTED
+from tests.unit.extender.queue.driver import QUEUED, Queue
+
+EIGHT_GPUS = {"a": (8, 8, 8, 8), "b": (8, 8, 8, 8)}
+
+
+async def test_a_job_that_fills_the_quota_starts_whole_and_the_next_one_follows_its_end():
+    queue = Queue(EIGHT_GPUS, order="fifo", backfill=False)
+    queue.namespace("team", "16")
+    queue.submit_gang("first", 4, 4, "team")
+    queue.submit("second", 4, "team")
+    await queue.serve()
+    assert queue.bound() == {"first-0", "first-1", "first-2", "first-3"}
+    assert queue.gated() == {"second"}
+    queue.end("first-0", "first-1", "first-2", "first-3")
+    await queue.serve()
+    assert queue.bound() == {"second"}
+
+
+async def test_with_backfill_what_the_quota_leaves_goes_to_the_next_that_fits_in_it():
+    queue = Queue(EIGHT_GPUS)
+    queue.namespace("team", "16")
+    queue.submit_gang("running", 3, 4, "team")
+    await queue.serve()
+    queue.submit("large", 8, "team")
+    queue.submit("small", 4, "team")
+    await queue.serve()
+    assert queue.gated() == {"large"}
+    assert "small" in queue.bound()
+
+
+async def test_without_backfill_nothing_passes_the_first_entry_of_a_namespace_over_its_quota():
+    queue = Queue(EIGHT_GPUS, backfill=False)
+    queue.namespace("team", "16")
+    queue.namespace("other", "16")
+    queue.submit_gang("running", 3, 4, "team")
+    await queue.serve()
+    queue.submit("large", 8, "team")
+    queue.submit("small", 4, "team")
+    queue.submit("theirs", 4, "other")
+    await queue.serve()
+    assert queue.gated() == {"large", "small"}
+    assert "theirs" in queue.bound()
+
+
+async def test_without_backfill_nothing_passes_the_first_entry_without_room():
+    queue = Queue({"a": (8,)}, backfill=False)
+    queue.submit("running", 4)
+    await queue.serve()
+    queue.submit("large", 8)
+    queue.submit("small", 4)
+    await queue.serve(5)
+    assert queue.gated() == {"large", "small"}
+    queue.end("running")
+    await queue.serve()
+    assert queue.bound() == {"large"}
+
+
+async def test_a_released_gang_that_does_not_come_holds_nothing_up_without_backfill():
+    queue = Queue({"a": (8, 8)}, backfill=False)
+    queue.submit_gang("gone", 2, 8)
+    queue.ignored = {"gone-0", "gone-1"}
+    await queue.serve(5)
+    queue.submit("next", 8)
+    await queue.serve(5)
+    assert queue.gated() == {"next"}
+    await queue.serve(25)
+    assert queue.bound() == {"next"}
+
+
+async def test_two_namespaces_with_equal_quotas_share_equally_although_one_came_first():
+    queue = Queue(dict.fromkeys("abcd", (8,) * 8))  # 256 units
+    for name in ("early", "late"):
+        queue.namespace(name, "512")
+    for number in range(80):
+        queue.submit(f"early-{number}", 4, "early")
+    await queue.serve()
+    assert queue.used("early") == 256
+    for number in range(80):
+        queue.submit(f"late-{number}", 4, "late")
+    for number in range(40):
+        queue.end(f"early-{number}")  # in the order in which they began
+        await queue.serve()
+    assert abs(queue.used("early") - queue.used("late")) <= 8
+
+
+async def test_a_namespace_with_twice_the_quota_gets_twice_as_much():
+    queue = Queue(dict.fromkeys("ab", (8,) * 8))  # 128 units
+    queue.namespace("one", "100")
+    queue.namespace("two", "200")
+    for number in range(60):
+        queue.submit(f"one-{number}", 2, "one")
+        queue.submit(f"two-{number}", 2, "two")
+    await queue.serve()
+    assert queue.used("two") + queue.used("one") == 128
+    assert abs(queue.used("two") - 2 * queue.used("one")) <= 4
+
+
+async def test_the_more_urgent_comes_first_whatever_its_namespace_uses():
+    queue = Queue({"a": (8, 8)})
+    queue.namespace("busy", "16")
+    queue.namespace("idle", "16")
+    queue.submit("running", 8, "busy")
+    await queue.serve()
+    queue.submit("ordinary", 8, "idle")
+    queue.submit("urgent", 8, "busy", priority=10)
+    await queue.serve()
+    assert queue.bound() == {"running", "urgent"}
+
+
+async def test_by_age_the_oldest_comes_first_whatever_its_namespace_uses():
+    queue = Queue({"a": (8, 8)}, order="fifo")
+    queue.namespace("busy", "16")
+    queue.submit("running", 8, "busy")
+    await queue.serve()
+    queue.submit("older", 8, "busy")
+    queue.submit("younger", 8, "idle")
+    await queue.serve()
+    assert queue.bound() == {"running", "older"}
+
+
+async def test_a_pod_that_was_created_without_the_gate_waits_for_its_turn_too():
+    queue = Queue({"a": (8, 8)})
+    queue.namespace("team", labels=QUEUED)
+    queue.submit("running", 8, "team")
+    await queue.serve()
+    queue.submit("first", 8, "team", priority=5)
+    queue.submit("ungated", 8, "team", is_gated=False)
+    fitting, why = await queue.cluster.offered("ungated")
+    assert (fitting, why) == ([], NOT_ADMITTED.text)
+    await queue.serve()
+    assert queue.bound() == {"running", "first"}
+    queue.end("running")
+    await queue.serve(2)
+    assert queue.bound() == {"first", "ungated"}
+
+
+async def test_a_pod_keeps_its_turn_if_its_namespace_leaves_the_queue():
+    queue = Queue({"a": (8,)})
+    queue.namespace("team", labels=QUEUED)
+    queue.submit("running", 8, "team")
+    queue.submit("gated", 8, "team")
+    await queue.serve()
+    queue.namespace("team")
+    await queue.serve()
+    assert queue.gated() == {"gated"}
+    queue.end("running")
+    await queue.serve()
+    assert queue.bound() == {"gated"}
+
+
+async def test_nothing_is_admitted_in_a_namespace_that_is_being_deleted():
+    queue = Queue({"a": (8,)})
+    queue.namespace("team", labels=QUEUED, deleted="2026-01-01T00:00:00Z")
+    queue.submit("gated", 4, "team")
+    queue.submit("other", 4)
+    await queue.serve()
+    assert queue.bound() == {"other"}
