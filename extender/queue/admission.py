@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
+from extender.decisions.queue.unplaced import Unplaced
 from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.gangs.planning import GangPlanning
 from extender.gangs.pokes import Pokes
@@ -48,6 +49,8 @@ class Admission:
         self._stages = GangStages(gangs)
         self._pods = WaitingPods(gangs.state)
         self._round = AdmissionRound(gangs, planning, self._pods, settings)
+        self._unplaced = Unplaced(gangs, self._pods)
+        self._is_autoscaled = settings.autoscaled
         self._heads = HeadClaiming(gangs, planning, settings.reserve_after_seconds)
         self._releaser, self._right = releaser, right
         self._pokes = Pokes(releaser, right, gangs.state.clock)
@@ -72,6 +75,8 @@ class Admission:
         await self._release_all(tasks)
         await self._round.run(lambda each: self._admitted(tasks, each))
         await self._heads.check(self._round.without_room)
+        if self._is_autoscaled:
+            await self._planning.slices.run(self._begin(tasks, self._unplaced_releases()))
         await self._release_all(tasks)
         await self._planning.slices.run(self._poke_late(tasks))
 
@@ -107,6 +112,11 @@ class Admission:
             yield self._release_of(pod, None) if pod.gates else None
         for pod in list(self._state.gated_without_need.values()):
             yield Release(pod, release_patch(pod)) if self._may_release(pod) else None
+
+    def _unplaced_releases(self) -> Iterator[Release | None]:
+        for pod in self._unplaced.permitted():
+            is_due = pod is not None and self._may_release(pod)
+            yield Release(pod, release_patch(pod)) if pod is not None and is_due else None
 
     def _of_gang(self, group: Group) -> Iterator[Release | None]:
         yield None

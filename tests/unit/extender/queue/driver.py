@@ -11,7 +11,7 @@ from gpushare.contract import ANNOTATION_QUOTA, GATE_ADMISSION
 from gpushare.objects.model import Pod
 from gpushare.objects.scheduling import SchedulingGate
 from gpushare.quota.namespaces import Metadata, NamespaceObject, namespace_of
-from tests.builders import pod
+from tests.builders import node, pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.queue.test_admission import Patched, check
@@ -35,6 +35,9 @@ class Queue:
         self.state = self.cluster.cluster.state
         self.ignored: set[str] = set()  # pods about which kube-scheduler does not ask
         self._created = 0
+
+    def add_node(self, name: str, sizes: tuple[int, ...]) -> None:
+        self.cluster.put_node(node(name, *sizes))
 
     def namespace(
         self,
