@@ -17,6 +17,7 @@ from extender.decisions.preemption.proposals import ProposalJudge
 from extender.decisions.preemption.records import Preemptions
 from extender.decisions.prioritize import Prioritized
 from extender.settings.configuration import GangSettings, Policy
+from gpushare.annotations.slot_hint import is_nominated
 from gpushare.cards.model import Card, Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.errors import RequestError
@@ -118,13 +119,14 @@ class Scheduling:
     def _waits_in_queue(self, pod: Pod) -> bool:
         """Return whether a pod without a gate gets its room in the order of the queue.
 
-        It was created while nothing added the gate. Where kube-scheduler has nominated it, others
-        were evicted for it.
+        It was created while nothing added the gate, or did not come in time after its gate was
+        removed. Where kube-scheduler has nominated it, others were evicted for it.
         """
         state = self.state
         if not (self.gangs.admits and state.namespaces.is_queued(pod.metadata.namespace)):
             return False
-        return not (pod.status.nominated_node_name or self._ledger.has_reserve(pod.uid))
+        is_theirs = bool(pod.status.nominated_node_name) and not is_nominated(pod)
+        return not (is_theirs or self._ledger.has_reserve(pod.uid))
 
     def forget(self) -> None:
         """Release what was decided here and is not on the API server: the next leader decides."""
