@@ -1,7 +1,7 @@
 """Sum up what the pods of each namespace use, from the ledger (pure).
 
 A pod counts until it is gone, so while it is being deleted too. What is reserved, held or claimed
-for a pod counts as if it were bound, once.
+for a pod counts as if it were bound, once on each node: it may still get any of these places.
 """
 
 from collections import Counter
