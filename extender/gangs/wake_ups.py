@@ -31,7 +31,8 @@ UNTRIED_SECONDS: Final = 1.0  # in which kube-scheduler tries a pod by itself
 HELD_SECONDS: Final = 5.0  # for a pod that was poked
 SHAPES_AT_ONCE: Final = 20  # that have no room, in one round
 
-_Kind = tuple[int, Hashable]  # negative priority, and shape
+# Negative priority, namespace if it is limited, and shape.
+_Kind = tuple[int, str, Hashable]
 
 
 class WakeUps:
@@ -53,7 +54,7 @@ class WakeUps:
         self._fits_since: dict[_Kind, float] = {}
         self._full_at: dict[_Kind, float] = {}  # others are tried first
         self._retries: Retries[str] = Retries(state.clock, 30.0, 300.0)
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, int, int, int] | None = None
 
     async def run(self) -> None:
         while True:
@@ -64,7 +65,8 @@ class WakeUps:
     async def check(self) -> None:
         """Wake the pods that fit, and that kube-scheduler has not tried since they do."""
         state = self._state
-        seen = state.ledger.changes.now, state.resource_changes.now, state.pods.changes.now
+        nodes, pods = state.resource_changes.now, state.pods.changes.now
+        seen = state.ledger.changes.now, nodes, pods, state.namespaces.version
         if seen == self._seen and not self._fits_since and not len(self._retries):
             return
         if not await self._right.is_given():
@@ -115,10 +117,16 @@ class WakeUps:
             if pod is None:
                 continue
             with suppress(RequestError):  # explain says why
-                found.setdefault((-pod.priority, reader.shape_of(pod).key), []).append(pod)
+                found.setdefault(self._kind(pod, reader), []).append(pod)
         for pods in found.values():
             pods.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.uid))
         return found
+
+    def _kind(self, pod: Pod, reader: Reader) -> _Kind:
+        """Return what is equal for pods that fit on the same nodes; may raise RequestError."""
+        namespace = pod.metadata.namespace
+        limited = namespace if self._state.namespaces.is_limited(namespace) else ""
+        return -pod.priority, limited, reader.shape_of(pod).key
 
     def _waiting(self, record: PodRecord) -> Pod | None:
         pod, asked, state = record.pod, record.asked, self._state

@@ -57,6 +57,11 @@ class Namespaces:
         found = self._known.get(name)
         return found is not None and found.is_queued
 
+    def is_limited(self, name: str) -> bool:
+        """Return whether not all of its pods may use whatever is free."""
+        found = self.get(name)
+        return found.quota is not None or bool(found.problem) or found.is_ending
+
     def put(self, namespace: Namespace) -> None:
         name = namespace.name
         if self.get(name) == namespace:

@@ -6,6 +6,8 @@ from extender.gangs.wake_ups import HELD_SECONDS, UNTRIED_SECONDS, WakeUps
 from extender.gates.releaser import Releaser
 from gpushare.contract import ANNOTATION_POKE
 from gpushare.ledger.holds import Claim, Hold, Slot
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import Quota
 from tests.builders import pod
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.queue.test_admission import Patched
@@ -134,3 +136,44 @@ async def test_without_the_right_to_patch_pods_nothing_is_held():
     await stage.pass_time()
     assert stage.poked() == []
     assert stage.ledger.slot_of("uid-p") is None
+
+
+def in_namespace(name: str, namespace: str, units: int = 16):
+    return changed(pod(name, units), {"namespace": namespace})
+
+
+async def test_a_pod_over_the_quota_is_woken_when_the_quota_is_raised_and_nothing_else_happens():
+    stage = Stage()
+    namespaces = stage.cluster.cluster.state.namespaces
+    namespaces.put(Namespace("default", quota=Quota(8)))
+    await stage.reject("p")
+    await stage.pass_time()
+    assert stage.poked() == []
+    namespaces.put(Namespace("default", quota=Quota(16)))
+    await stage.pass_time()
+    assert stage.poked() == ["p"]
+    assert (await stage.cluster.offered("p"))[0] == ["n"]
+
+
+async def test_a_namespace_over_its_quota_does_not_keep_pods_of_others_from_being_woken():
+    stage = Stage()
+    namespaces = stage.cluster.cluster.state.namespaces
+    namespaces.put(Namespace("a", quota=Quota(8)))
+    stage.cluster.add(bound("old", 16), in_namespace("p", "a"), in_namespace("q", "b"))
+    await stage.reject("p")
+    await stage.reject("q")
+    stage.cluster.delete("old")
+    await stage.pass_time()
+    assert stage.poked() == ["q"]
+
+
+async def test_no_more_pods_are_woken_than_the_quota_permits():
+    stage = Stage(16, 16)
+    stage.cluster.add(bound("one", 16, "GPU-0"), bound("two", 16, "GPU-1"))
+    stage.cluster.cluster.state.namespaces.put(Namespace("a", quota=Quota(16)))
+    for name in ("p", "q"):
+        stage.cluster.add(in_namespace(name, "a"))
+        await stage.reject(name)
+    stage.cluster.delete("one", "two")
+    await stage.pass_time()
+    assert len(stage.poked()) == 1
