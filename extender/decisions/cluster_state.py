@@ -32,6 +32,7 @@ from gpushare.planning.ask import ZoneRole
 from gpushare.preemption.ending import EndingPods
 from gpushare.preemption.model import Rules
 from gpushare.quota.namespaces import Namespaces
+from gpushare.quota.reasons import OVER_MODEL_QUOTA
 from gpushare.quota.use import NamespaceUse
 
 _NS: Final = 1_000_000_000
@@ -138,8 +139,16 @@ class ClusterState:
         found = self.verdict(node, request, pod.uid, pod.priority)
         if isinstance(found, Reason):
             return found
-        is_cooling = self.failing_nodes.is_cooling(node, self.clock.monotonic())
-        return COOLING if is_cooling else None
+        if self.failing_nodes.is_cooling(node, self.clock.monotonic()):
+            return COOLING
+        full = self.quotas.why_not(pod, request)
+        if isinstance(full, Reason):
+            return full
+        return OVER_MODEL_QUOTA if full and node in self.namespace_use.nodes_with(full) else None
+
+    def why_over_quota(self, pod: Pod, request: Request) -> str:
+        """Return why the quota of the namespace permits the pod on no node; empty if it does."""
+        return self.quotas.explain(pod, request)
 
     def _namespace_of(self, uid: str) -> str:
         pod = self.pods.pod(uid)

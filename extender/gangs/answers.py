@@ -10,7 +10,7 @@ from extender.decisions.scheduling import Scheduling
 from extender.gangs.planning import GangPlanning
 from extender.watch.grace import Grace
 from gpushare.errors import GpushareError
-from gpushare.groups.reasons import NO_NODE, NO_ROOM, OTHER_ZONE
+from gpushare.groups.reasons import NO_NODE, OTHER_ZONE
 from gpushare.objects.model import Pod
 
 MEMBER_OF_GANG: Final = "no pod is evicted for a single member of a gang"
@@ -64,6 +64,6 @@ class GangAnswers:
                 why = NO_NODE
             else:
                 await self._planning.plan(group)
-                why = NO_ROOM
+                why = self._members.why_no_room(group)
         found = self._members.decide(pod, nodes)
         return self._members.refuse(nodes, why) if isinstance(found, Missing) else found

@@ -163,12 +163,16 @@ class GangPlanning:
 
     async def _within_quota(self, ask: Ask) -> Plan | NoPlan:
         """Return a plan that the quota of the namespace permits at this moment."""
+        asked = ask
         for _ in range(MODELS_TRIED):
             limited = self._quotas.limited(ask)
             if isinstance(limited, Reason):
                 return NoPlan(limited)
             found = await self.slices.run(self.planner.plan(limited))
             if isinstance(found, NoPlan):
+                if limited.cooling != asked.cooling:  # is it the quota, or room, that it lacks?
+                    anywhere = await self.slices.run(self.planner.plan(asked))
+                    return NoPlan(OVER_MODEL_QUOTA) if isinstance(anywhere, Plan) else found
                 return found
             over = self._quotas.exceeding(ask, found.slots)
             if isinstance(over, Reason):

@@ -12,6 +12,7 @@ from extender.metrics import certificates
 from extender.metrics.nodes import NodeMetrics
 from gpushare.kube.informer import CAUSES, Informer
 from gpushare.placement import reasons
+from gpushare.quota.reasons import TEXTS as OF_QUOTAS
 
 OWN_REQUEST: Final = "the pod's own request"
 GANG: Final = "the pod's gang"
@@ -77,7 +78,7 @@ def by_reason(of_reason: Mapping[str, int], of_gangs: Collection[str] = ()) -> C
 
     The texts ``of_gangs`` are one reason too.
     """
-    counts = Counter(dict.fromkeys((*reasons.TEXTS, GANG, OWN_REQUEST), 0))
+    counts = Counter(dict.fromkeys((*reasons.TEXTS, *OF_QUOTAS, GANG, OWN_REQUEST), 0))
     for text, pods in of_reason.items():
         other = GANG if text in of_gangs else OWN_REQUEST
         counts[text if text in counts else other] += pods

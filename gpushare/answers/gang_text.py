@@ -6,11 +6,12 @@ from typing import Final
 
 from gpushare.answers import preemptions
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
-from gpushare.contract import GATE_ADMISSION
+from gpushare.contract import ANNOTATION_QUOTA, GATE_ADMISSION
 from gpushare.groups import reasons as problems
 from gpushare.groups.model import MOST_MEMBERS, Source
 from gpushare.planning import reasons
 from gpushare.planning.ask import NoPlan, ZoneRoom
+from gpushare.quota import reasons as quota
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
 from gpushare.text.durations import short
@@ -121,7 +122,7 @@ def _room(gang: GangFacts) -> str:
 def _no_room(gang: GangFacts) -> str:
     found = gang.no_plan
     if found is not None and found.reason in _OTHER_REASONS:
-        return _OTHER_REASONS[found.reason].format(key=gang.zone_key)
+        return _OTHER_REASONS[found.reason].format(key=gang.zone_key, asked=_asked(gang))
     asked, more = _asked(gang), ""
     if found is None:
         text = f"Waiting for a plan for {asked}"
@@ -271,6 +272,20 @@ _OTHER_REASONS: Final = {
         "A member requests what no node can satisfy: `gpushare explain pod` shows for each what "
         "to change."
     ),
+    quota.OVER_QUOTA: (
+        "Its namespace has too little left of its quota for {asked}: it starts when pods of the "
+        f"namespace end, or when the annotation {ANNOTATION_QUOTA} is raised."
+    ),
+    quota.OVER_MODEL_QUOTA: (
+        "Its namespace has too little left of its quota for a model of GPU to place {asked}: it "
+        "starts when pods of the namespace end, when GPUs of other models become free, or when "
+        f"the annotation {ANNOTATION_QUOTA} is raised."
+    ),
+    quota.WRONG_QUOTA: (
+        f"The annotation {ANNOTATION_QUOTA} of its namespace cannot be read: `gpushare doctor` "
+        "says what to write."
+    ),
+    quota.NAMESPACE_ENDS: "Its namespace is being deleted.",
 }
 
 

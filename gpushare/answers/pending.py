@@ -45,6 +45,7 @@ TOO_MANY_CARDS: Final = "tooManyGPUs"
 SETUP: Final = "setup"
 MODEL: Final = "model"
 UUIDS: Final = "uuids"
+QUOTA: Final = "quota"  # of the pod's namespace
 UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
 WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
 # States of the pod.
@@ -76,6 +77,9 @@ class Known(Holders, PreemptionWorld, Protocol):
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Return why filter would reject a node now."""
+
+    def why_over_quota(self, pod: Pod, request: Request) -> str:
+        """Return why the quota of the namespace permits the pod on no node; empty if it does."""
 
 
 class _View(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -110,7 +114,8 @@ class Pending(_View):
     ``needs_units`` and ``needs_mib`` are of each of ``gpus`` GPUs. ``limit`` is the MiB or the
     number of GPUs that no node exceeds. ``counts`` are reasons, to numbers of nodes, or of GPUs for
     ``gpusClosed``; ``barred`` counts in the same way the nodes that have room but may not be used.
-    ``text`` comes from the pod: the error in its request, its models, or kube-scheduler's message.
+    ``text`` comes from the pod: the error in its request, its models, or kube-scheduler's message;
+    for ``quota`` from its namespace.
     ``fits_if`` and ``ends`` are about GPU memory, and about what pods with GPU memory leave of the
     rest. ``ends`` names some of ``ends_count`` pods: any one of them, or if ``ends_together`` all
     of them have to end. ``ends_more``: there may be more such pods.
@@ -263,7 +268,7 @@ class _Search:
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
         self._rooms, found, units = rooms, self.found, self._units
         candidates = [room for room in rooms if room.is_candidate]
-        found.cause = self._never() or _state(self._pod)
+        found.cause = self._never() or _state(self._pod) or self._over_quota()
         if found.cause:
             if found.cause in _DEPEND_ON_AMOUNT:
                 yield from self._offer(candidates)
@@ -318,6 +323,10 @@ class _Search:
             found.counts = dict(Counter(r.reason.text for r in readable if r.reason is not None))
             return SETUP
         return ""
+
+    def _over_quota(self) -> str:
+        self.found.text = self._known.why_over_quota(self._pod, self._request)
+        return QUOTA if self.found.text else ""
 
     def _closed(self, rooms: list[NodeRoom]) -> dict[str, int]:
         cards = [entry.card for room in rooms for entry in room.cards]

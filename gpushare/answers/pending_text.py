@@ -157,6 +157,10 @@ def _gated(found: Pending) -> str:
     return f"kube-scheduler ignores it until its scheduling gates are removed: {gates}"
 
 
+def _quota(found: Pending) -> str:
+    return f"needs {_amount(found)}; {found.text}."
+
+
 def _excluded(found: Pending) -> str:
     text = f"needs {_amount(found)}; no node with large enough GPUs may take it"
     return f"{text}: {_reasons(found.counts)}.{_helps(found)}"
@@ -346,6 +350,7 @@ _CAUSES: Final = {
     pending.ENDING: _ending,
     pending.EVICTING: _evicting,
     pending.GATED: _gated,
+    pending.QUOTA: _quota,
     pending.EXCLUDED: _excluded,
     pending.FITS: _fits,
     pending.RESOURCES: _resources,

@@ -7,6 +7,7 @@ from gpushare.contract import RESOURCE_MEMORY
 from gpushare.groups.reasons import TEXTS as OF_GANGS
 from gpushare.objects.model import Pod
 from gpushare.placement import reasons
+from gpushare.quota.reasons import TEXTS as OF_QUOTAS
 
 _BEGINS: Final = re.compile(r"\d+/\d+ nodes are available: ?")
 _EVICTION: Final = re.compile(r"\.? (?:no new claims to deallocate, )?preemption: ")
@@ -52,7 +53,7 @@ def brief(message: str) -> str:
 def not_judged(message: str) -> str:
     """Return the reasons in a message that gpushare does not judge itself; empty without any."""
     text = _BEGINS.sub("", brief(message), count=1).removesuffix(".")
-    judged = (*reasons.TEXTS, *OF_GANGS, *_JUDGED)
+    judged = (*reasons.TEXTS, *OF_GANGS, *OF_QUOTAS, *_JUDGED)
     return ", ".join(
         each for each in _NEXT.split(text) if not any(known in each for known in judged)
     )

@@ -164,6 +164,10 @@ class ListedCluster:
         account = self.ledger.account(node, besides=pod.uid, priority=pod.priority)
         return card_choice.why_not(account, request, self.unit_mib)
 
+    def why_over_quota(self, _pod: Pod, _request: Request) -> str:
+        """Return nothing: namespaces are not listed."""
+        return ""
+
 
 def unit_of(nodes: Iterable[Node]) -> int:
     """Return the unit of most nodes in MiB; GiB if none states it, as with Aliyun gpushare."""

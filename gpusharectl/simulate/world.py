@@ -77,3 +77,7 @@ class SimulatedWorld:
         look = verdict.look(account, self.why_closed(node), self.unit_mib)
         found = verdict.decide(look, request, self.policies, self.unit_mib, node)
         return found if isinstance(found, Reason) else None
+
+    def why_over_quota(self, _pod: Pod, _request: Request) -> str:
+        """Return nothing: a simulation has no quotas."""
+        return ""

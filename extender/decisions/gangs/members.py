@@ -22,6 +22,7 @@ from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
+from gpushare.quota.reasons import TEXTS
 
 AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
 GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
@@ -83,6 +84,11 @@ class Members:
         final = dict.fromkeys((*nodes, *self._state.nodes), why.text)
         return Filtered(final=final, is_retried=is_retried)
 
+    def why_no_room(self, group: Group) -> Reason:
+        """Return why the last plan for a gang has failed."""
+        found = self._gangs.record(group).no_room
+        return found.reason if found is not None and found.reason.text in TEXTS else NO_ROOM
+
     def why_not_bind(self, pod: Pod, node: str) -> Reason | None:
         """Return why a pod must not be bound to a node now; None for one without a gang."""
         key = key_of(pod)
@@ -122,10 +128,11 @@ class Members:
         kube-scheduler asks about all members of all waiting gangs, and waits for each answer.
         """
         if not self._gangs.is_due(group, record):
-            return self.refuse(nodes, NO_ROOM)
+            return self.refuse(nodes, self.why_no_room(group))
         is_same = record.tried is not None and record.tried[-1] == group.version
         if is_same and self._state.clock.monotonic() - record.failed_at < AGAIN_SECONDS:
-            return self.refuse(nodes, NO_ROOM, is_retried=not self._gangs.admits)
+            why = self.why_no_room(group)
+            return self.refuse(nodes, why, is_retried=not self._gangs.admits)
         if self._gangs.may_be_in_any_zone(group):
             return self._without_zone(nodes)
         return Missing.PLAN
