@@ -31,7 +31,7 @@ UNTRIED_SECONDS: Final = 1.0  # in which kube-scheduler tries a pod by itself
 HELD_SECONDS: Final = 5.0  # for a pod that was poked
 SHAPES_AT_ONCE: Final = 20  # that have no room, in one round
 
-# Negative priority, namespace if it is limited, and shape.
+# Negative priority, namespace if it is limited, shape.
 _Kind = tuple[int, str, Hashable]
 
 
@@ -124,9 +124,8 @@ class WakeUps:
 
     def _kind(self, pod: Pod, reader: Reader) -> _Kind:
         """Return what is equal for pods that fit on the same nodes; may raise RequestError."""
-        namespace = pod.metadata.namespace
-        limited = namespace if self._state.namespaces.is_limited(namespace) else ""
-        return -pod.priority, limited, reader.shape_of(pod).key
+        scope = self._state.namespaces.scope(pod.metadata.namespace)
+        return -pod.priority, scope, reader.shape_of(pod).key
 
     def _waiting(self, record: PodRecord) -> Pod | None:
         pod, asked, state = record.pod, record.asked, self._state

@@ -194,13 +194,16 @@ class Evictor:
     def _revision(self, preemptor: Preemptor) -> tuple[int, int, int]:
         version = preemptor.group.version if preemptor.group is not None else 0
         state = self._state
-        return state.ledger.changes.now, state.resource_changes.now, self._budgets.version + version
+        version += self._budgets.version + state.namespaces.version
+        return state.ledger.changes.now, state.resource_changes.now, version
 
     def _kind(self, preemptor: Preemptor) -> object:
         """Return what is equal for pods for which a search finds the same."""
         if preemptor.group is None:
+            pod = preemptor.pods[0]
+            scope = self._state.namespaces.scope(pod.metadata.namespace)
             with suppress(RequestError):
-                return Reader(self._state).shape_of(preemptor.pods[0]).key, preemptor.priority
+                return Reader(self._state).shape_of(pod).key, preemptor.priority, scope
         return preemptor.owner
 
     async def _go_on(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:

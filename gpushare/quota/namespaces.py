@@ -57,10 +57,11 @@ class Namespaces:
         found = self._known.get(name)
         return found is not None and found.is_queued
 
-    def is_limited(self, name: str) -> bool:
-        """Return whether not all of its pods may use whatever is free."""
+    def scope(self, name: str) -> str:
+        """Return the name of a limited namespace; empty for all others, whose pods are alike."""
         found = self.get(name)
-        return found.quota is not None or bool(found.problem) or found.is_ending
+        is_limited = found.quota is not None or found.problem or found.is_ending
+        return name if is_limited else ""
 
     def put(self, namespace: Namespace) -> None:
         name = namespace.name

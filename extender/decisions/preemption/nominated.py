@@ -5,13 +5,15 @@ or a lower priority (framework/runtime, RunFilterPluginsWithNominatedPods), but 
 Without a claim such a pod could get the GPU on which the victims ran.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from gpushare.annotations.slot_hint import is_nominated
+from gpushare.cards.model import Card, Request
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Claim, Slot
@@ -78,6 +80,22 @@ class NominatedClaims:
         """The uids of the pods of which kube-scheduler may be about to evict some."""
         nodes = (victims for _, found in self._kept() for victims in found.victims.values())
         return frozenset(uid for victims in nodes for uid in victims)
+
+    def promised_units(self, pod: Pod) -> int:
+        """Return what other pods of its namespace will use that have kept proposals and no claim.
+
+        Where kube-scheduler evicts for them is not known yet.
+        """
+        state, namespace, units = self._state, pod.metadata.namespace, 0
+        for uid, _ in self._kept():
+            other = state.pod(uid)
+            if other is None or uid == pod.uid or other.metadata.namespace != namespace:
+                continue
+            if other.node or self._ledger.has_reserve(uid):
+                continue
+            with suppress(RequestError):
+                units += state.request_of(other).units
+        return units
 
     def _kept(self) -> Iterator[tuple[str, _Proposed]]:
         now = self._state.clock.monotonic()
@@ -178,12 +196,17 @@ class NominatedClaims:
         if before is not None and before.node == node:
             is_as_before = before.units == request.units_per_card
             if is_as_before and _is_free(account, before):
-                return before
+                here = [card for card in account.inventory.cards if card.uuid in before.cards]
+                return before if self._is_permitted(pod, request, here) else None
         cards = card_choice.choose(account, request, self._state.policies.card)
-        if cards is None:
+        if cards is None or not self._is_permitted(pod, request, cards):
             return None
         uuids = tuple(card.uuid for card in cards)
         return Slot(node, uuids, request.units_per_card, pod.uid, requests)
+
+    def _is_permitted(self, pod: Pod, request: Request, cards: Iterable[Card]) -> bool:
+        """Return whether the quota permits it: two pods over it would keep each other out."""
+        return self._state.quotas.why_not_on(pod, request, cards) is None
 
     def _account(self, pod: Pod, node: str) -> NodeAccount | None:
         """Return the account of a node without the pods that are about to end there."""

@@ -104,16 +104,20 @@ class ProposalJudge:
         if self._nominated.has_room(pod):
             return Veto.ROOM_IS_MADE, ROOM_IS_MADE
         try:
-            limit = self._state.quotas.why_not(pod, self._state.request_of(pod))
+            limit = self._full(pod, self._state.request_of(pod))
         except RequestError as err:
             return Veto.REQUEST, str(err)
         return (Veto.OVER_QUOTA, limit.text) if isinstance(limit, Reason) else None
+
+    def _full(self, pod: Pod, request: Request) -> Reason | frozenset[str]:
+        promised = self._nominated.promised_units(pod)
+        return self._state.quotas.why_not(pod, request, promised=promised)
 
     def _within_quota(
         self, pod: Pod, request: Request, proposed: Mapping[str, Sequence[str]]
     ) -> tuple[Mapping[str, Sequence[str]], Proposals]:
         """Leave out the nodes that have GPUs of models of which the quota has too little left."""
-        full = self._state.quotas.why_not(pod, request)
+        full = self._full(pod, request)
         if isinstance(full, Reason) or not full:
             return proposed, Proposals()
         nodes = self._state.namespace_use.nodes_with(full).intersection(proposed)

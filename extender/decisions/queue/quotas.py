@@ -59,17 +59,19 @@ class Quotas:
         units = inf if quota.units is None else quota.units - used.total()
         return Left(units, {model: most - used[model] for model, most in quota.models.items()})
 
-    def why_not(self, pod: Pod, request: Request) -> Reason | frozenset[str]:
+    def why_not(self, pod: Pod, request: Request, *, promised: int = 0) -> Reason | frozenset[str]:
         """Return why a pod may not be placed, or else the models of GPUs that it may not get.
 
-        A pod for which a slot is kept or that is being bound has been admitted.
+        A pod for which a slot is kept has been admitted. ``promised`` are units that other pods of
+        the namespace will use, and that are not in the ledger yet.
         """
         if self._ledger.slot_of(pod.uid) is not None:
             return frozenset()
         left = self.left(pod.metadata.namespace, (pod.uid,))
         if not isinstance(left, Left):
             return left or frozenset()
-        return left.full_models(request.units) if request.units <= left.units else OVER_QUOTA
+        units = request.units + promised
+        return left.full_models(units) if units <= left.units else OVER_QUOTA
 
     def explain(self, pod: Pod, request: Request) -> str:
         """Return for people why a pod may not be placed on any node; empty if it may be."""
