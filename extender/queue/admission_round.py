@@ -17,6 +17,7 @@ from gpushare.planning.ask import Ask
 from gpushare.quota.reasons import TEXTS as QUOTA_TEXTS
 
 ROUND_SECONDS: Final = 1.0  # for plans, of one round
+EXAMINED_A_STEP: Final = 16
 SHAPES_AT_ONCE: Final = 100  # that have no room, in one round
 
 Admitted = Callable[[Group | Pod], Awaitable[None]]
@@ -63,13 +64,15 @@ class AdmissionRound:
             self._order.put(self._gangs.standing(group), group)
         for standing, kind in self._pods.firsts():
             self._order.put(standing, kind)
-        until = time.perf_counter() + ROUND_SECONDS
+        until, examined = time.perf_counter() + ROUND_SECONDS, 0
         while (found := self._order.pop()) is not None:
+            examined += 1
+            if examined % EXAMINED_A_STEP == 0:  # most need no plan, which pauses by itself
+                await self._planning.slices.pause()
             if not await self._admit(*found, admitted) and not self._settings.backfill:
                 break
             if len(self._full) >= SHAPES_AT_ONCE or time.perf_counter() > until:
                 break
-            await self._planning.slices.pause()
         before, left = self.without_room, self._order.owners()
         not_reached = [each for each in before if each[0].owner in left]
         self.without_room = [*self._failed, *not_reached]
