@@ -1,7 +1,7 @@
 """Claims GPUs for the first entries of the queue once they have waited for too long."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
@@ -32,10 +32,10 @@ class HeadClaiming:
         self._first_since: dict[str, float] = {}  # by owner
         self._checked_at = -EVERY_SECONDS
 
-    async def check(self, without_room: Sequence[tuple[Standing, Entry]]) -> None:
+    async def check(self, without_room: Collection[tuple[Standing, Entry]]) -> None:
         """Claim for those that have been first for long enough, and drop what is not needed.
 
-        ``without_room`` are the entries without room, in order.
+        ``without_room`` are the entries without room.
         """
         now = self._state.clock.monotonic()
         waiting = {standing.owner: entry for standing, entry in without_room}

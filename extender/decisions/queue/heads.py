@@ -1,6 +1,6 @@
 """Find the first entries of the queue, and what each of them needs (pure)."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -23,18 +23,22 @@ Entry = Group | Kind
 
 
 class Heads:
-    """Finds the first entries: no earlier one that waits could use any of the same nodes."""
+    """Finds the first entries: no earlier one that waits could use any of the same nodes.
+
+    Of equal priority the oldest is the first. The use of namespaces does not count: it changes from
+    moment to moment, and no entry would be the first for long.
+    """
 
     def __init__(self, state: ClusterState, gangs: Gangs) -> None:
         self._state, self._gangs, self._plans = state, gangs, GangPlans(gangs)
 
     def of(
-        self, entries: Sequence[tuple[Standing, Entry]]
+        self, entries: Iterable[tuple[Standing, Entry]]
     ) -> Generator[None, None, list[tuple[Standing, Entry]]]:
-        """Return the first ones of entries that are in order, in short steps."""
+        """Return the first ones of these entries, in short steps."""
         found: list[tuple[Standing, Entry]] = []
         taken, everywhere = set[str](), self._state.node_names()
-        for standing, entry in entries:
+        for standing, entry in sorted(entries, key=_by_age):
             if len(found) == MOST_HEADS or taken >= everywhere:
                 break
             ask = self.ask(standing, entry)
@@ -88,3 +92,8 @@ class Heads:
             if why_not(self._state, name, shape, self._state.ledger.account(name)) is None:
                 found.add(name)
         return found
+
+
+def _by_age(entry: tuple[Standing, Entry]) -> tuple[int, bool, str, str]:
+    standing = entry[0]
+    return -standing.priority, not standing.is_started, standing.created, standing.owner

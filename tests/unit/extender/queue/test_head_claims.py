@@ -9,8 +9,8 @@ RUN_SECONDS = 20
 class Stream:
     """Pods of one GPU that each run for RUN_SECONDS; one ends every two seconds."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue, self.count = queue, 0
+    def __init__(self, queue: Queue, namespace: str = "default") -> None:
+        self.queue, self.namespace, self.count = queue, namespace, 0
         self.ends_at: dict[str, float] = {}
 
     async def run(self, seconds: int, until: str = "") -> float:
@@ -21,7 +21,7 @@ class Stream:
             waiting = sum(name.startswith("s-") for name in queue.gated())
             if second % 2 == 0 and waiting < 5:
                 self.count += 1
-                queue.submit(f"s-{self.count}", 8)
+                queue.submit(f"s-{self.count}", 8, self.namespace)
             await queue.serve(1)
             now = clock.monotonic()
             for name in queue.bound() - {until}:
@@ -43,6 +43,18 @@ async def test_a_gang_is_placed_soon_after_it_has_been_first_for_long_enough():
     assert await stream.run(300, "gang-0") <= 60 + RUN_SECONDS + 5
     assert len(queue.bound(f"gang-{n}" for n in range(6))) == 6
     assert not list(queue.state.head_claims)
+
+
+async def test_a_gang_of_a_namespace_that_uses_most_is_not_passed_for_ever_either():
+    queue = Queue(TEN_GPUS, reserve_after_seconds=60)
+    queue.namespace("busy", "60")
+    queue.namespace("idle", "1000")
+    stream = Stream(queue, "idle")
+    queue.submit("running", 8, "busy")
+    await stream.run(30)
+    assert queue.state.quotas.share("busy") > queue.state.quotas.share("idle")
+    queue.submit_gang("gang", 6, 8, "busy")
+    assert await stream.run(300, "gang-0") <= 60 + RUN_SECONDS + 5
 
 
 async def test_without_the_setting_the_gang_is_passed_for_ever():
