@@ -62,14 +62,17 @@ class Quotas:
     def why_not(self, pod: Pod, request: Request, *, promised: int = 0) -> Reason | frozenset[str]:
         """Return why a pod may not be placed, or else the models of GPUs that it may not get.
 
-        A pod for which a slot is kept has been admitted. ``promised`` are units that other pods of
-        the namespace will use, and that are not in the ledger yet.
+        A pod for which a slot is kept has been admitted to GPUs of the models of its slot.
+        ``promised`` are units that other pods of the namespace will use, and that are not in the
+        ledger yet.
         """
-        if self._ledger.slot_of(pod.uid) is not None:
-            return frozenset()
+        slot = self._ledger.slot_of(pod.uid)
         left = self.left(pod.metadata.namespace, (pod.uid,))
         if not isinstance(left, Left):
-            return left or frozenset()
+            return left if left is not None and slot is None else frozenset()
+        if slot is not None:
+            own = self._use.models_of(slot.node, slot.cards)
+            return left.full_models(request.units).difference(own)
         units = request.units + promised
         return left.full_models(units) if units <= left.units else OVER_QUOTA
 

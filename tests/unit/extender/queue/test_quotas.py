@@ -257,13 +257,26 @@ async def test_bind_refuses_a_gpu_of_a_model_whose_quota_is_used_up(mixed):
         await cluster.bind("q", "small")
 
 
-async def test_a_gang_over_the_quota_of_a_model_is_placed_on_another_one(mixed):
+@pytest.mark.parametrize(("quota", "node"), [("T4=4", "large"), ("A100=4", "small")])
+async def test_a_gang_over_the_quota_of_a_model_is_placed_on_another_one(mixed, quota, node):
     cluster, _, admission = mixed
-    limit(cluster, "T4=4")
+    limit(cluster, quota)
     cluster.add(*gated("g", 2, 2, units=4))
     await check(admission)
     nodes = {cluster.cluster.ledger.slot_of(f"default-g-{n}").node for n in range(2)}
-    assert nodes == {"large"}
+    assert nodes == {node}
+
+
+async def test_a_pod_that_cannot_use_its_slot_gets_no_gpu_beyond_the_quota_of_a_model(mixed):
+    cluster, api, admission = mixed
+    limit(cluster, "T4=0")
+    cluster.add(waiting("p", 4))
+    await check(admission)
+    assert list(api.patches) == ["p"]
+    assert await cluster.offered("p", ["small"]) == ([], OVER_MODEL_QUOTA.text)
+    with pytest.raises(NoRoom, match="for this model"):
+        await cluster.bind("p", "small")
+    assert list(await cluster.schedule("p")) == ["p"]
 
 
 async def test_a_model_that_a_namespace_may_not_use_is_no_lack_of_room_for_others(mixed):
@@ -306,3 +319,19 @@ async def test_all_that_is_released_can_be_bound(here):
     assert len(api.patches) == 5
     assert len(await cluster.schedule(*api.patches)) == 5
     assert used(cluster) == 20
+
+
+async def test_a_plan_is_not_kept_if_less_is_left_of_the_quota_once_it_is_made(here, monkeypatch):
+    cluster, api, admission = here
+    planner, plan = cluster.planning.planner, cluster.planning.planner.plan
+    limit(cluster, "8")
+    cluster.add(*gated("g", 2, 2, units=4))
+
+    def slow(ask):
+        found = yield from plan(ask)
+        limit(cluster, "7")
+        return found
+
+    monkeypatch.setattr(planner, "plan", slow)
+    await check(admission)
+    assert (api.patches, cluster.held) == ({}, 0)
