@@ -74,6 +74,7 @@ _POLICIES: Final = (
     "gpushare-extender-pods",
     _GATES,
     "gpushare-inventory",
+    "gpushare-quotas",
     _SCHEDULER_NAME,
     _STARTUP_TAINT,
 )

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpushare.errors import QuotaError
+from gpushare.quota.quota import parse
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
@@ -32,6 +34,7 @@ CORDONED = "gpushare.aliyun.com/cordoned-cards"
 
 POD, NODE = "/api/v1/namespaces/default/pods/mine", "/api/v1/nodes/n1"
 PODS = "/api/v1/namespaces/default/pods"
+DEFAULT, QUOTA = "/api/v1/namespaces/default", "gpushare.aliyun.com/quota"
 
 Ask = Callable[..., str]
 
@@ -174,3 +177,31 @@ def test_only_a_nodes_plugin_says_which_cards_it_has(ask: Ask):
             assert "only the gpushare-deviceplugin of a node" in said
         assert ask("PATCH", path, annotated(**{CORDONED: "GPU-n1-0"})) == ""
         assert ask("PATCH", path, annotated(probe="x")) == ""
+
+
+@pytest.mark.parametrize("quota", ["0", " 64 ", "64,Tesla T4=16", "a=b = 1 , c=2", "2147483647"])
+def test_a_quota_that_can_be_read_is_taken(ask: Ask, quota: str):
+    parse(quota)
+    assert ask("PATCH", DEFAULT, annotated(**{QUOTA: quota})) == ""
+
+
+@pytest.mark.parametrize(
+    ("quota", "why"),
+    [
+        *((each, "cannot be read") for each in ("", "64,", "-1", "1.5", "64Gi", "2147483648")),
+        *((each, "cannot be read") for each in ("T4=", "=16", "64, =16", "T4", "9" * 30, "\u0661")),
+        ("64,32", "twice"),
+        ("T4=1, T4 =2", "names a model twice"),
+        (",".join(f"m{number}=1" for number in range(65)), "more than 64 models"),
+        ("m" * 8192 + "=1", "more than 8192 characters"),
+    ],
+)
+def test_a_quota_that_cannot_be_read_is_not_taken(ask: Ask, quota: str, why: str):
+    with pytest.raises(QuotaError):
+        parse(quota)
+    for path in (DEFAULT, f"{DEFAULT}/status"):
+        said = ask("PATCH", path, annotated(**{QUOTA: quota}))
+        assert why in said
+    made = {"apiVersion": "v1", "kind": "Namespace"}
+    named = {"metadata": {"name": "made", "annotations": {QUOTA: quota}}}
+    assert why in ask("POST", "/api/v1/namespaces", made | named)

@@ -180,6 +180,7 @@ def test_every_policy_holds_and_names_accounts_that_there_are(render):
         is_for_all = each["metadata"]["name"] in {
             "gpushare-cdi-annotations",
             "gpushare-ephemeral-containers",
+            "gpushare-quotas",
         }
         assert bool(named) != is_for_all
         assert named <= {(NAMESPACE, PLUGIN), (NAMESPACE, EXTENDER)}
