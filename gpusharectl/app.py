@@ -25,6 +25,14 @@ TABLE: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "gpusharectl.gangs.command:command",
             "Show groups of pods that start together.",
         ),
+        "queue": (
+            "gpusharectl.queue.command:command",
+            "Show what waits for room, in its order.",
+        ),
+        "quota": (
+            "gpusharectl.quota.command:command",
+            "Show what namespaces use of their quotas.",
+        ),
         "page": (
             "gpusharectl.page:page",
             "Show every GPU and the Pending pods live in a browser.",

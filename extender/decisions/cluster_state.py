@@ -12,6 +12,7 @@ from extender.decisions.soft_taints import SoftTaints
 from gpushare.answers.gangs import GangStates
 from gpushare.answers.group_states import GroupStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
+from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
 from gpushare.errors import RequestError
@@ -46,8 +47,8 @@ class ClusterState:
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
     ``nominated`` are the pods without a node whose nominated node the extender has written.
     ``ending`` knows the pods on nodes that are being deleted.
-    ``rooms`` are for sentences about Pending pods. ``gangs`` and ``preemptions`` are what people
-    see of these. ``victim_rules`` say which pods may be evicted by configuration.
+    ``rooms`` are for sentences about Pending pods. ``gangs``, ``preemptions`` and ``queue`` are
+    what people see of these. ``victim_rules`` say which pods may be evicted by configuration.
     """
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
@@ -75,6 +76,7 @@ class ClusterState:
         self.pod = self.pods.pod
         self.gangs: GangStates = GroupStates(self.groups, self.request_of, unit_mib, self._wall)
         self.preemptions: PreemptionStates = NO_PREEMPTIONS
+        self.queue: QueueStates = NO_QUEUE
         self.victim_rules = Rules()
         self.group_of = self.groups.of
         self.requests_used = self.use.requests_of
@@ -145,10 +147,6 @@ class ClusterState:
         if isinstance(full, Reason):
             return full
         return OVER_MODEL_QUOTA if full and node in self.namespace_use.nodes_with(full) else None
-
-    def why_over_quota(self, pod: Pod, request: Request) -> str:
-        """Return why the quota of the namespace permits the pod on no node; empty if it does."""
-        return self.quotas.explain(pod, request)
 
     def _namespace_of(self, uid: str) -> str:
         pod = self.pods.pod(uid)

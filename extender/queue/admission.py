@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
+from extender.decisions.queue.facts import QueueViews
 from extender.decisions.queue.unplaced import Unplaced
 from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.gangs.planning import GangPlanning
@@ -52,6 +53,9 @@ class Admission:
         self._unplaced = Unplaced(gangs, self._pods)
         self._is_autoscaled = settings.autoscaled
         self._heads = HeadClaiming(gangs, planning, settings.reserve_after_seconds)
+        gangs.state.queue = QueueViews(
+            gangs, self._pods, settings, failed=lambda: self._round.without_room
+        )
         self._releaser, self._right = releaser, right
         self._pokes = Pokes(releaser, right, gangs.state.clock)
         self._releasing: set[str] = set()  # uids
@@ -71,6 +75,7 @@ class Admission:
         self._gangs.gates_stay = self._right.is_denied
         if not self._gangs.admits:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
+            await self._planning.slices.run(self._pods.renew())  # people see what waits
             return
         await self._release_all(tasks)
         await self._round.run(lambda each: self._admitted(tasks, each))

@@ -6,10 +6,16 @@ from gpushare.live_page import feed
 from gpushare.live_page.files import PAGE
 
 DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})  # route names
-# Route names of what only the leader knows: all gangs, and those of one namespace.
+# Route names of what only the leader knows, of all namespaces and of one.
 GANGS: Final = "gangs"
 NAMESPACE_GANGS: Final = "namespace_gangs"
-OF_LEADER: Final = frozenset({GANGS, NAMESPACE_GANGS})
+QUEUE: Final = "queue"
+NAMESPACE_QUEUE: Final = "namespace_queue"
+QUOTA: Final = "quota"
+NAMESPACE_QUOTA: Final = "namespace_quota"
+OF_LEADER: Final = frozenset(
+    {GANGS, NAMESPACE_GANGS, QUEUE, NAMESPACE_QUEUE, QUOTA, NAMESPACE_QUOTA}
+)
 HEALTH: Final = frozenset({"/healthz", "/readyz", "/version"})
 METRICS: Final = "/metrics"
 ADMISSION: Final = "admission"  # route name of the webhook that sets the scheduler

@@ -1,4 +1,4 @@
-"""The verbs that only read: inspect, explain, gangs and what-if."""
+"""The verbs that only read: inspect, explain, gangs, queue, quota and what-if."""
 
 from collections.abc import Generator
 from typing import Final, TypeVar
@@ -9,7 +9,14 @@ from aiohttp import web
 from extender.decisions.cluster_state import ClusterState
 from extender.server.authorization import NAMED_ONLY
 from extender.server.limits import BadRequest, answer, decoded, problem
-from extender.server.paths import GANGS, NAMESPACE_GANGS
+from extender.server.paths import (
+    GANGS,
+    NAMESPACE_GANGS,
+    NAMESPACE_QUEUE,
+    NAMESPACE_QUOTA,
+    QUEUE,
+    QUOTA,
+)
 from gpushare.answers import explain, gang_what_if, inspect, what_if
 from gpushare.answers.gangs import list_gangs
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
@@ -34,6 +41,10 @@ class Reading:
         add(f"{prefix}/explain/{{namespace}}/{{pod}}", self._explain, name="explain")
         add(f"{prefix}/gangs", self._gangs, name=GANGS)
         add(f"{prefix}/gangs/{{namespace}}", self._gangs, name=NAMESPACE_GANGS)
+        add(f"{prefix}/queue", self._queue, name=QUEUE)
+        add(f"{prefix}/queue/{{namespace}}", self._queue, name=NAMESPACE_QUEUE)
+        add(f"{prefix}/quota", self._quota, name=QUOTA)
+        add(f"{prefix}/quota/{{namespace}}", self._quota, name=NAMESPACE_QUOTA)
         app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
         app.router.add_post(f"{prefix}/what-if/gang", self._gang_what_if, name="gang_what_if")
 
@@ -73,6 +84,14 @@ class Reading:
     async def _gangs(self, request: web.Request) -> web.Response:
         namespace = request.match_info.get("namespace", "")
         return answer(await self._found(list_gangs(self._state.gangs, namespace)))
+
+    async def _queue(self, request: web.Request) -> web.Response:
+        namespace = request.match_info.get("namespace", "")
+        return answer(await self._found(self._state.queue.entries(namespace)))
+
+    async def _quota(self, request: web.Request) -> web.Response:
+        namespace = request.match_info.get("namespace", "")
+        return answer(await self._found(self._state.queue.quotas(namespace)))
 
     async def _what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)

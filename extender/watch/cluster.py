@@ -8,6 +8,8 @@ from typing import Final
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.facts import GangViews
 from extender.decisions.pod_records import PodRecord
+from extender.decisions.queue.facts import QueueViews
+from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.decisions.scheduling import Scheduling, gang_policy, policies
 from extender.metrics.collectors import Figures, by_reason
 from extender.settings.configuration import GangSettings, Policy
@@ -61,6 +63,7 @@ class ClusterWatch:
         self.differences = 0
         self.state.zone_roles = gang_policy(gangs).roles
         self.state.gangs = GangViews(self.state, self.scheduling.gangs)
+        self.state.queue = QueueViews(self.scheduling.gangs, WaitingPods(self.state))
         self._reporter = Reporter(notice)
         self._sentences = Sentences(self.state, self.state.rooms)
 

@@ -15,6 +15,7 @@ from gpushare.answers import pending, what_if
 from gpushare.answers.gangs import GangView
 from gpushare.answers.pending import Known, Pending
 from gpushare.answers.pending_text import sentence
+from gpushare.answers.queue.entries import QueuePlace
 from gpushare.cards.model import BY_POD, Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import CardAccount, NodeAccount
@@ -24,6 +25,7 @@ from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.reasons import NO_CARDS, Reason
 
 NODES_SHOWN: Final = 20
+_WITHOUT_OUTLOOK: Final = frozenset({pending.EVICTING, pending.QUOTA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,9 @@ class PodView(_View, omit_defaults=True):
     ``scheduled`` is the pod's own condition PodScheduled. ``reasons`` and ``forbidden`` count all
     nodes: by filter's reason, and by the first of kube-scheduler's own rules against the node.
     ``nodes`` are the nearest to fitting, ``nodes_left_out`` counts the others. ``outlook`` is the
-    what-if of a waiting pod for which nothing is evicted, ``pending`` are the facts in ``says``
-    about a pod without a node. ``gang`` is the pod's gang.
+    what-if of a pod that waits for room, unless pods are evicted for it. ``pending`` are the facts
+    in ``says`` about a pod without a node. ``gang`` is the pod's gang, ``queue`` the pod's place,
+    or that of its gang, among all that waits.
     """
 
     namespace: str
@@ -155,6 +158,7 @@ class PodView(_View, omit_defaults=True):
     outlook: what_if.Answer | None = None
     pending: Pending | None = None
     gang: GangView | None = None
+    queue: QueuePlace | None = None
     unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
@@ -195,6 +199,7 @@ def explain(
         return view
     view.pending = yield from pending.why_pending(known, pod, gang=view.gang)
     view.state, view.says = _state(pod, view), sentence(view.pending)
+    view.queue = yield from known.queue.place_of(pod)
     if not asks_for_share(pod):
         return view
     try:
@@ -203,7 +208,7 @@ def explain(
         return view
     view.asks = Asks(request.units, request.card_count, request.units_per_card)
     yield from _judge(known, pod, request, view, shown)
-    if view.state == "waiting" and view.pending.cause != pending.EVICTING:
+    if view.state == "waiting" and view.pending.cause not in _WITHOUT_OUTLOOK:
         view.outlook = yield from what_if.answer(known, what_if.Question(pod))
     return view
 

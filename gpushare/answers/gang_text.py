@@ -6,12 +6,12 @@ from typing import Final
 
 from gpushare.answers import preemptions
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
-from gpushare.contract import ANNOTATION_QUOTA, GATE_ADMISSION
+from gpushare.answers.queue import over_quota
+from gpushare.contract import GATE_ADMISSION
 from gpushare.groups import reasons as problems
 from gpushare.groups.model import MOST_MEMBERS, Source
 from gpushare.planning import reasons
 from gpushare.planning.ask import NoPlan, ZoneRoom
-from gpushare.quota import reasons as quota
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
 from gpushare.text.durations import short
@@ -121,8 +121,11 @@ def _room(gang: GangFacts) -> str:
 
 def _no_room(gang: GangFacts) -> str:
     found = gang.no_plan
+    if gang.over_quota is not None:
+        text = over_quota.sentence(gang.over_quota)
+        return f"{text[0].upper()}{text[1:]}"
     if found is not None and found.reason in _OTHER_REASONS:
-        return _OTHER_REASONS[found.reason].format(key=gang.zone_key, asked=_asked(gang))
+        return _OTHER_REASONS[found.reason].format(key=gang.zone_key)
     asked, more = _asked(gang), ""
     if found is None:
         text = f"Waiting for a plan for {asked}"
@@ -169,7 +172,8 @@ def _helps(gang: GangFacts, found: NoPlan) -> str:
     """Return when it starts; nothing if no part of it fits now, or room is not what it lacks."""
     best = found.rooms[0] if found.rooms else ZoneRoom("", 0)
     missing = gang.minimum - gang.bound - best.members
-    if found.gave_up or found.reason in _OTHER_REASONS or not best.members or missing <= 0:
+    is_other = found.gave_up or found.reason in _OTHER_REASONS or gang.over_quota is not None
+    if is_other or not best.members or missing <= 0:
         return ""
     where = f" in zone {_cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
     lower = f", or with a minimum of {gang.bound + best.members}" if len(gang.shapes) == 1 else ""
@@ -272,20 +276,6 @@ _OTHER_REASONS: Final = {
         "A member requests what no node can satisfy: `gpushare explain pod` shows for each what "
         "to change."
     ),
-    quota.OVER_QUOTA: (
-        "Its namespace has too little left of its quota for {asked}: it starts when pods of the "
-        f"namespace end, or when the annotation {ANNOTATION_QUOTA} is raised."
-    ),
-    quota.OVER_MODEL_QUOTA: (
-        "Its namespace has too little left of its quota for a model of GPU to place {asked}: it "
-        "starts when pods of the namespace end, when GPUs of other models become free, or when "
-        f"the annotation {ANNOTATION_QUOTA} is raised."
-    ),
-    quota.WRONG_QUOTA: (
-        f"The annotation {ANNOTATION_QUOTA} of its namespace cannot be read: `gpushare doctor` "
-        "says what to write."
-    ),
-    quota.NAMESPACE_ENDS: "Its namespace is being deleted.",
 }
 
 

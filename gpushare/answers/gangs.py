@@ -16,6 +16,7 @@ import msgspec
 
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.preemptions import PreemptionFacts
+from gpushare.answers.queue.over_quota import OverQuota
 from gpushare.cards.model import Request
 from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import RequestError
@@ -77,7 +78,8 @@ class GangFacts:
     find no node that they may start on. ``bare``: bound members without a controller, which are
     never evicted. ``ending``: the pods of a gang all of whose pods are being deleted.
     ``gates_stay``: members have gpushare's gate, and the extender may not remove it. ``evicting``:
-    the pods that are evicted for it.
+    the pods that are evicted for it. ``over_quota``: ``no_plan`` is about the quota of its
+    namespace.
     """
 
     key: GroupKey
@@ -103,6 +105,7 @@ class GangFacts:
     ending: int = 0
     gates_stay: bool = False
     evicting: PreemptionFacts | None = None
+    over_quota: OverQuota | None = None
 
 
 def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:

@@ -7,7 +7,7 @@ result.
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -18,10 +18,13 @@ from gpushare.answers import preemptions
 from gpushare.answers.gangs import GangStates, GangView
 from gpushare.answers.pending_ends import Ending, Holders, find_ends
 from gpushare.answers.preemptions import Evicting, PreemptionStates, Victim
+from gpushare.answers.queue.entries import QueueStates
+from gpushare.answers.queue.over_quota import OverQuota
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request
 from gpushare.contract import GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
+from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import MILLI, Amounts, requests_of
@@ -33,6 +36,7 @@ from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.placement.room import NodeRoom
 from gpushare.placement.rooms import Rooms, rooms_of
 from gpushare.preemption.model import PreemptionWorld
+from gpushare.quota.reasons import OVER_MODEL_QUOTA
 
 TOO_LITTLE: Final = "too little allocatable"  # begins a reason of the cause RESOURCES
 _LISTED: Final = 3
@@ -45,7 +49,6 @@ TOO_MANY_CARDS: Final = "tooManyGPUs"
 SETUP: Final = "setup"
 MODEL: Final = "model"
 UUIDS: Final = "uuids"
-QUOTA: Final = "quota"  # of the pod's namespace
 UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
 WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
 # States of the pod.
@@ -54,6 +57,7 @@ SLOT: Final = "slot"  # kept for it by the plan of its gang
 ENDING: Final = "ending"
 EVICTING: Final = "evicting"  # pods of lower priority, for it
 GATED: Final = "gated"
+QUOTA: Final = "quota"  # of its namespace leaves too little
 # States of the cluster.
 EXCLUDED: Final = "excluded"
 FITS: Final = "fits"
@@ -75,11 +79,12 @@ class Known(Holders, PreemptionWorld, Protocol):
     def preemptions(self) -> PreemptionStates:
         """Return what is known about evictions; NO_PREEMPTIONS without such knowledge."""
 
+    @property
+    def queue(self) -> QueueStates:
+        """Return what is known about the queue and quotas; NO_QUEUE without such knowledge."""
+
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Return why filter would reject a node now."""
-
-    def why_over_quota(self, pod: Pod, request: Request) -> str:
-        """Return why the quota of the namespace permits the pod on no node; empty if it does."""
 
 
 class _View(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -114,8 +119,7 @@ class Pending(_View):
     ``needs_units`` and ``needs_mib`` are of each of ``gpus`` GPUs. ``limit`` is the MiB or the
     number of GPUs that no node exceeds. ``counts`` are reasons, to numbers of nodes, or of GPUs for
     ``gpusClosed``; ``barred`` counts in the same way the nodes that have room but may not be used.
-    ``text`` comes from the pod: the error in its request, its models, or kube-scheduler's message;
-    for ``quota`` from its namespace.
+    ``text`` comes from the pod: the error in its request, its models, or kube-scheduler's message.
     ``fits_if`` and ``ends`` are about GPU memory, and about what pods with GPU memory leave of the
     rest. ``ends`` names some of ``ends_count`` pods: any one of them, or if ``ends_together`` all
     of them have to end. ``ends_more``: there may be more such pods.
@@ -125,6 +129,8 @@ class Pending(_View):
     members start together; everything else is about the pod by itself. ``held``: gpushare's gate
     keeps it from kube-scheduler, and no other gate. ``gates_stay``: the extender may not remove it.
     ``evicting`` are the pods of lower priority that the extender evicts for the pod or its gang.
+    ``over_quota``: what the quota of its namespace lacks. ``behind_first``: it must not pass the
+    first in the queue, which has no room.
     """
 
     cause: str
@@ -150,6 +156,8 @@ class Pending(_View):
     held: bool = False
     gates_stay: bool = False
     evicting: Evicting | None = None
+    over_quota: OverQuota | None = None
+    behind_first: bool = False
 
 
 def why_pending(
@@ -268,10 +276,14 @@ class _Search:
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
         self._rooms, found, units = rooms, self.found, self._units
         candidates = [room for room in rooms if room.is_candidate]
-        found.cause = self._never() or _state(self._pod) or self._over_quota()
+        found.cause = self._never() or _state(self._pod)
         if found.cause:
             if found.cause in _DEPEND_ON_AMOUNT:
                 yield from self._offer(candidates)
+            return
+        found.over_quota = self._known.queue.over_quota(self._pod, self._request)
+        if found.over_quota is not None:
+            found.cause = QUOTA
             return
         yield
         large = [room for room in candidates if room.size >= units]
@@ -324,10 +336,6 @@ class _Search:
             return SETUP
         return ""
 
-    def _over_quota(self) -> str:
-        self.found.text = self._known.why_over_quota(self._pod, self._request)
-        return QUOTA if self.found.text else ""
-
     def _closed(self, rooms: list[NodeRoom]) -> dict[str, int]:
         cards = [entry.card for room in rooms for entry in room.cards]
         cards = [card for card in cards if card.units >= self._units and not card.takes_new]
@@ -345,21 +353,29 @@ class _Search:
             if place is not None:
                 ranked.append((place, room, room.account))
         lacks: Counter[str] = Counter()
+        full = known.queue.full_models(self._pod, request)
         for _, room, account in sorted(ranked, key=lambda each: each[0]):
             yield
             missing = insufficient(room.left(known, self._pod), self._asked)
             reason = known.why_not(room.name, request, self._pod)
             chosen = card_choice.choose(account, request, known.policies.card)
-            if missing:
+            model = _model_in(account, full)
+            if model is not None:
+                lacks[OVER_MODEL_QUOTA.text] += 1
+                found.over_quota = found.over_quota or full[model]
+            elif missing:
                 lacks[f"{TOO_LITTLE} {_listed(missing)} is left"] += 1
             elif reason is not None or chosen is None:
                 lacks[reason.text if reason is not None else NO_ROOM.text] += 1
             else:
-                found.cause = FITS
+                found.cause, found.over_quota = FITS, None
                 found.place = Free(found.needs_mib, room.name, [card.index for card in chosen])
                 found.text = brief(message_of(self._pod))
+                found.behind_first = known.queue.is_behind_first(self._pod)
                 return
         found.cause, found.counts = RESOURCES, dict(lacks)
+        if lacks.keys() == {OVER_MODEL_QUOTA.text}:
+            found.cause = QUOTA
 
     def _offer(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
         """Find the most that is free, and the largest request that would fit now."""
@@ -387,6 +403,11 @@ class _Search:
                 best = max(best, min(room.free, most))
         if best:
             found.fits_if = Offer(best * count, best * unit)
+
+
+def _model_in(account: NodeAccount, models: Collection[str]) -> str | None:
+    """Return the first of these models of which a node has a GPU."""
+    return next((e.card.model for e in account.cards if e.card.model in models), None)
 
 
 def _indexes(known: Known, slot: Slot) -> list[int]:

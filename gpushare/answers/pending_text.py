@@ -12,6 +12,8 @@ from gpushare.answers.gang_text import GATES_STAY, PHASES_OF_EVICTIONS
 from gpushare.answers.gangs import Phase
 from gpushare.answers.pending import Free, Pending
 from gpushare.answers.pending_ends import Ending
+from gpushare.answers.queue import over_quota
+from gpushare.answers.queue.text import BEHIND_FIRST
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
 
@@ -158,7 +160,7 @@ def _gated(found: Pending) -> str:
 
 
 def _quota(found: Pending) -> str:
-    return f"needs {_amount(found)}; {found.text}."
+    return "" if found.over_quota is None else over_quota.sentence(found.over_quota)
 
 
 def _excluded(found: Pending) -> str:
@@ -169,6 +171,8 @@ def _excluded(found: Pending) -> str:
 def _fits(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
     text = f"its GPU memory fits now ({where})"
+    if found.behind_first:
+        return f"{text}, but {BEHIND_FIRST}"
     if found.held:
         return _held(found, text, ", and gpushare removes its scheduling gate soon")
     if found.scheduler:

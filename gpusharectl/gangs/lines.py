@@ -9,6 +9,7 @@ from rich.text import Text
 from gpushare.answers.gangs import GangView, Phase
 from gpushare.text.counted import counted
 from gpushare.text.durations import short
+from gpusharectl.terminal.columns import columns
 
 _STYLES: Final[dict[str, str]] = {
     Phase.PLACED: "green",
@@ -37,14 +38,9 @@ class Gangs(msgspec.Struct, rename="camel"):
 def draw(found: Gangs, *, is_wide: bool) -> Iterator[Text]:
     """Yield a line for each gang, with its sentence at the end."""
     rows = [_cells(each, found, is_wide=is_wide) for each in found.gangs]
-    if rows:
-        heads = list(rows[0])
-        cells = [heads, *([str(row[head]) for head in heads] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        yield _line(heads, heads, widths, "bold")
-        for each, row in zip(found.gangs, cells[1:], strict=True):
-            yield _line(heads, row, widths, _STYLES.get(each.phase, "yellow"))
-    elif found.complete:
+    styles = [{"PHASE": _STYLES.get(each.phase, "yellow")} for each in found.gangs]
+    yield from columns(rows, styles, _NUMBERS)
+    if not rows and found.complete:
         where = f"namespace {found.namespace}" if found.namespace else "any namespace"
         yield Text(f"no gangs in {where}")
     if found.left_out:
@@ -73,11 +69,3 @@ def _cells(gang: GangView, found: Gangs, *, is_wide: bool) -> dict[str, str | in
             "SOURCE": gang.source,
         }
     return cells | {"STATUS": gang.text}
-
-
-def _line(heads: list[str], row: list[str], widths: list[int], style: str) -> Text:
-    line = Text()
-    for head, cell, width in zip(heads[:-1], row, widths, strict=False):
-        padded = f"{cell:>{width}}" if head in _NUMBERS else f"{cell:<{width}}"
-        line.append(f"{padded}  ", style=style if head == "PHASE" else "")
-    return line.append(row[-1])

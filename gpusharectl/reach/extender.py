@@ -274,3 +274,17 @@ async def _address_of_leader(kube: Kube, namespace: str) -> str:
         return ""
     address = (lease.metadata.annotations or {}).get(ANNOTATION_ADDRESS, "")
     return address.rpartition(":")[0].strip("[]")
+
+
+async def asked_leader(target: Target, kube: Kube, page: str, kind: type[T]) -> T:
+    """Return a page that only an extender knows, by its path after the prefix.
+
+    ApiError if no extender answers, or if it is of a version without this page.
+    """
+    async with extender_or_reason(target, kube) as (found, why):
+        if found is None:
+            raise NoExtender(f"only the extender knows this, and none can be asked: {why}")
+        try:
+            return found.decoded(await found.get(f"{EXTENDER_PREFIX}/{page}"), kind)
+        except NotFound as err:
+            raise NoExtender(f"{err}: the extender is of an earlier version") from err

@@ -12,6 +12,7 @@ from typing import Final
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
+from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import RecordError, RequestError
@@ -39,6 +40,7 @@ class ListedCluster:
     policies = Policies()
     gangs: GangStates = NO_GANGS
     preemptions: PreemptionStates = NO_PREEMPTIONS
+    queue: QueueStates = NO_QUEUE
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -163,10 +165,6 @@ class ListedCluster:
             return closed
         account = self.ledger.account(node, besides=pod.uid, priority=pod.priority)
         return card_choice.why_not(account, request, self.unit_mib)
-
-    def why_over_quota(self, _pod: Pod, _request: Request) -> str:
-        """Return nothing: namespaces are not listed."""
-        return ""
 
 
 def unit_of(nodes: Iterable[Node]) -> int:

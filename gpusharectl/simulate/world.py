@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
+from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.groups.group import Group
 from gpushare.ledger.changes import Changes
@@ -19,6 +20,7 @@ class SimulatedWorld:
     """What is known of the bound pods, the nodes and their GPUs."""
 
     preemptions: PreemptionStates = NO_PREEMPTIONS
+    queue: QueueStates = NO_QUEUE
 
     def __init__(self, cluster: SimulatedCluster, gangs: GangStates = NO_GANGS) -> None:
         self._cluster, self.gangs = cluster, gangs
@@ -77,7 +79,3 @@ class SimulatedWorld:
         look = verdict.look(account, self.why_closed(node), self.unit_mib)
         found = verdict.decide(look, request, self.policies, self.unit_mib, node)
         return found if isinstance(found, Reason) else None
-
-    def why_over_quota(self, _pod: Pod, _request: Request) -> str:
-        """Return nothing: a simulation has no quotas."""
-        return ""

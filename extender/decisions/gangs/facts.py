@@ -8,10 +8,12 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.record import GangRecord
 from extender.decisions.gangs.stages import GangStages
+from extender.decisions.queue.quota_views import QuotaViews
 from gpushare.answers import gang_text
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase
 from gpushare.answers.group_states import GroupStates
 from gpushare.answers.preemptions import PreemptionFacts
+from gpushare.answers.queue.over_quota import OverQuota, is_over
 from gpushare.groups.group import Group
 
 _NANOSECONDS = 1e9
@@ -22,6 +24,7 @@ class GangViews:
 
     def __init__(self, state: ClusterState, gangs: Gangs) -> None:
         self._state, self._gangs, self._stages = state, gangs, GangStages(gangs)
+        self._quotas = QuotaViews(state)
         self._shown = GroupStates(state.groups, state.request_of, state.unit_mib, self._now)
 
     def views(self) -> Iterator[GangView]:
@@ -68,6 +71,7 @@ class GangViews:
         now = state.clock.monotonic()
         return replace(
             found,
+            over_quota=self._over_quota(group, record),
             phase=self._phase(group, record),
             slots=state.ledger.slot_count(record.owner),
             no_plan=record.no_room,
@@ -75,6 +79,18 @@ class GangViews:
             starting_seconds=0.0 if record.begun_at is None else max(0.0, now - record.begun_at),
             stranded=0 if record.begun_at is None else len(record.avoid),
         )
+
+    def _over_quota(self, group: Group, record: GangRecord) -> OverQuota | None:
+        """Return what the quota lacks if it was the reason why there is no plan."""
+        reason = record.no_room.reason if record.no_room is not None else None
+        if reason is None or not is_over(reason):
+            return None
+        waiting = self._gangs.progress(group).waiting
+        least = max(1, self._gangs.lacking(group, record))
+        records = (self._state.pods.get(pod.uid) for pod in waiting[:least])
+        asked = sum(each.units or 0 for each in records if each is not None)
+        uids = [pod.uid for pod in waiting]
+        return self._quotas.described(reason, group.key.namespace, asked, uids, who="gang")
 
     def _evicting(self, group: Group) -> PreemptionFacts | None:
         """Return what is evicted for the gang; members without a slot do not show it."""

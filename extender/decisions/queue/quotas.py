@@ -7,7 +7,6 @@ from itertools import accumulate
 from math import inf
 
 from gpushare.cards.model import Card, Request
-from gpushare.contract import ANNOTATION_QUOTA
 from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
@@ -17,7 +16,6 @@ from gpushare.planning.ask import Ask
 from gpushare.quota.namespaces import Namespaces
 from gpushare.quota.reasons import NAMESPACE_ENDS, OVER_MODEL_QUOTA, OVER_QUOTA, WRONG_QUOTA
 from gpushare.quota.use import NamespaceUse
-from gpushare.text.counted import counted
 
 RequestOf = Callable[[Pod], Request]
 
@@ -75,22 +73,6 @@ class Quotas:
             return left.full_models(request.units).difference(own)
         units = request.units + promised
         return left.full_models(units) if units <= left.units else OVER_QUOTA
-
-    def explain(self, pod: Pod, request: Request) -> str:
-        """Return for people why a pod may not be placed on any node; empty if it may be."""
-        reason = self.why_not(pod, request)
-        if not isinstance(reason, Reason):
-            return ""
-        found = self._namespaces.get(pod.metadata.namespace)
-        if reason is WRONG_QUOTA:
-            return f"the quota of its namespace cannot be read: {found.problem}"
-        if reason is NAMESPACE_ENDS or found.quota is None:
-            return "its namespace is being deleted"
-        used = self._use.used(found.name, besides=(pod.uid,)).total()
-        return (
-            f"these are {counted(request.units, 'unit')}, and its namespace uses {used} of the "
-            f"{found.quota.units} of its quota (annotation {ANNOTATION_QUOTA})"
-        )
 
     def why_not_on(self, pod: Pod, request: Request, cards: Iterable[Card]) -> Reason | None:
         """Return why a pod may not be placed on these cards."""

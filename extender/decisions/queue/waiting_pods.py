@@ -1,7 +1,7 @@
 """Keep the pods that wait for admission and belong to no gang, by what they request (pure)."""
 
 from bisect import bisect_left
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Generator, Hashable, Iterable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
@@ -89,6 +89,18 @@ class WaitingPods:
     def first(self, kind: Kind) -> Standing | None:
         queue = self._queues.get(kind)
         return _standing(queue[0], kind) if queue else None
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
+    def uids(self) -> Iterable[str]:
+        """Return all pods, also those with a slot and those that rest."""
+        return self._known
+
+    def rests_until(self, uid: str) -> float:
+        """Return until when a pod rests, by the monotonic clock; in the past if it does not."""
+        until, _ = self._rests.get(uid, (-inf, 0.0))
+        return until if until < inf else -inf
 
     def waiting(self) -> Iterator[tuple[Standing, Kind]]:
         """Yield all pods without a slot."""

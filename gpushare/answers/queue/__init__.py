@@ -1,0 +1,1 @@
+"""What people see of the queue and of the quotas of namespaces."""

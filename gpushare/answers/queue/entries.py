@@ -1,0 +1,195 @@
+"""What waits for room, in the order in which it gets room, and the JSON of it (pure)."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from gpushare.answers.queue.over_quota import OverQuota
+from gpushare.answers.queue.quotas import QuotaList
+from gpushare.cards.model import Request
+from gpushare.objects.model import Pod
+
+MOST_LISTED: Final = 1000  # in one answer: 0.5 MB
+
+
+class Why(StrEnum):
+    """Why an entry has no room yet. The first ones have a place in the queue.
+
+    ``NOT_TRIED``: no plan was made since something changed for it. ``NO_ROOM``: no GPU has room.
+    ``CLAIMS``: GPUs are kept for it as they become free. ``BEHIND_FIRST``: the first entry has no
+    room, and nothing may pass it. ``NO_RIGHT``: the extender may not remove the gate. The next four
+    are about the quota of the namespace, in the words of Limit.
+
+    Without a place: ``STARTING`` has room. ``RESTING`` had room and did not come. ``OTHER_GATE``: a
+    scheduling gate of others keeps it. ``MEMBERS``: pods of the gang are missing. ``INVALID`` and
+    ``BROKEN`` are as of gangs; a pod whose request nothing can grant is INVALID too.
+    """
+
+    NOT_TRIED = "NotTried"
+    NO_ROOM = "NoRoom"
+    CLAIMS = "ClaimsGPUs"
+    BEHIND_FIRST = "BehindFirst"
+    NO_RIGHT = "NoRight"
+    OVER_QUOTA = "OverQuota"
+    OVER_MODEL_QUOTA = "OverModelQuota"
+    UNREADABLE_QUOTA = "UnreadableQuota"
+    NAMESPACE_ENDS = "NamespaceEnds"
+    STARTING = "Starting"
+    RESTING = "Resting"
+    OTHER_GATE = "OtherGate"
+    MEMBERS = "WaitingForMembers"
+    INVALID = "Invalid"
+    BROKEN = "Broken"
+
+
+class Claim(msgspec.Struct, rename="camel", frozen=True):
+    """GPUs are kept for the entry as they become free, for ``seconds`` by now.
+
+    It starts when ``pods`` pods that use them have ended.
+    """
+
+    seconds: float
+    pods: int
+
+
+class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A pod, or a gang, that waits.
+
+    ``place`` is 1 for the first; absent without one. ``kind`` is Pod or Gang. ``pods`` are those
+    that wait, and ``units`` what they ask for in all. ``since`` is when the pod, or the first
+    member, was created. ``reason`` is a Why, and ``waits_for`` says more, as a sentence.
+    """
+
+    namespace: str
+    name: str
+    kind: str
+    pods: int
+    units: int
+    priority: int
+    since: str
+    waiting_seconds: float
+    reason: str
+    waits_for: str
+    place: int = 0
+    claim: Claim | None = None
+
+
+class QueueList(msgspec.Struct, rename="camel"):
+    """Entries in the order of their places, then those without one.
+
+    ``length`` is the number of places in the whole queue, whatever is listed. ``left_out`` counts
+    entries that are not listed. ``order`` and ``backfill`` are settings of the queue.
+    """
+
+    entries: list[QueueEntry]
+    length: int
+    left_out: int = 0
+    order: str = ""
+    backfill: bool = True
+
+
+class QueuePlace(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Where a pod, or its gang, is in the queue: ``place`` of ``length``, absent without one.
+
+    The other fields are those of QueueEntry. ``text`` says all of it in a sentence.
+    """
+
+    length: int
+    kind: str
+    since: str
+    waiting_seconds: float
+    reason: str
+    text: str
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """Numbers for metrics. ``entries`` are those with a place.
+
+    ``pods``, ``units`` and ``oldest_seconds`` are by namespace, of pods that wait for room, members
+    of gangs included. ``first_seconds`` is for how long the same entry has been the first one
+    without room.
+    """
+
+    entries: int = 0
+    pods: Mapping[str, int] = field(default_factory=dict)
+    units: Mapping[str, int] = field(default_factory=dict)
+    oldest_seconds: Mapping[str, float] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
+    unreadable: int = 0
+    first_seconds: float = 0.0
+
+
+class QueueStates(Protocol):
+    """What is known about the queue and the quotas now. Places are known to the leader only."""
+
+    def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
+        """Return why the quota leaves nothing for a pod; None if it does."""
+
+    def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
+        """Return the models of GPUs for which the quota leaves too little."""
+
+    def entries(
+        self, namespace: str = "", most: int = MOST_LISTED
+    ) -> Generator[None, None, QueueList]:
+        """Return what waits in a namespace, or in all, in short steps."""
+
+    def place_of(self, pod: Pod) -> Generator[None, None, QueuePlace | None]:
+        """Return where a pod without a node is in the queue; None if it is not there."""
+
+    def is_behind_first(self, pod: Pod) -> bool:
+        """Return whether a pod must not pass the first entry, which has no room."""
+
+    def places(self) -> Generator[None, None, Mapping[str, int]]:
+        """Return the places by the uids of the pods that have one."""
+
+    def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:
+        """Return the quota of a namespace, or of all that say or use something."""
+
+    def figures(self) -> Generator[None, None, QueueFigures]:
+        """Count what waits, for metrics."""
+
+
+class NoQueue:
+    """Nothing is known about a queue or quotas. Implements QueueStates."""
+
+    def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:  # noqa: ARG002
+        return None
+
+    def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:  # noqa: ARG002
+        return {}
+
+    def entries(
+        self,
+        namespace: str = "",  # noqa: ARG002
+        most: int = MOST_LISTED,  # noqa: ARG002
+    ) -> Generator[None, None, QueueList]:
+        yield from ()
+        return QueueList([], 0)
+
+    def place_of(self, pod: Pod) -> Generator[None, None, QueuePlace | None]:  # noqa: ARG002
+        yield from ()
+        return None
+
+    def is_behind_first(self, pod: Pod) -> bool:  # noqa: ARG002
+        return False
+
+    def places(self) -> Generator[None, None, Mapping[str, int]]:
+        yield from ()
+        return {}
+
+    def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:  # noqa: ARG002
+        yield from ()
+        return QuotaList([])
+
+    def figures(self) -> Generator[None, None, QueueFigures]:
+        yield from ()
+        return QueueFigures()
+
+
+NO_QUEUE: Final = NoQueue()

@@ -1,0 +1,94 @@
+"""Why a quota leaves nothing for a pod or gang, as JSON and as a sentence (pure)."""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gpushare.placement.reasons import Reason
+from gpushare.quota.reasons import NAMESPACE_ENDS, OVER_MODEL_QUOTA, OVER_QUOTA, WRONG_QUOTA
+from gpushare.text.counted import counted
+
+_MOST_OF_PROBLEM: Final = 300
+_MOST_OF_NAME: Final = 80
+
+
+class Limit(StrEnum):
+    """What leaves nothing: the quota of all GPUs, or of a model, or that it cannot be used.
+
+    ``UNREADABLE``: nothing is placed until somebody corrects the quota. ``ENDING``: the namespace
+    is being deleted.
+    """
+
+    UNITS = "units"
+    MODEL = "model"
+    UNREADABLE = "unreadable"
+    ENDING = "ending"
+
+
+LIMITS: Final = {
+    OVER_QUOTA.text: Limit.UNITS,
+    OVER_MODEL_QUOTA.text: Limit.MODEL,
+    WRONG_QUOTA.text: Limit.UNREADABLE,
+    NAMESPACE_ENDS.text: Limit.ENDING,
+}
+
+
+class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """``limit`` is a Limit. ``used``, ``quota`` and ``asked`` are units, for UNITS and MODEL.
+
+    ``used`` is without what the pod or gang itself has. ``model`` is that of the GPUs, empty if it
+    is not known which one. ``problem`` says why the quota cannot be read. ``who`` asks: a pod or a
+    gang.
+    """
+
+    namespace: str
+    limit: str
+    who: str = "pod"
+    used: int = 0
+    quota: int = 0
+    asked: int = 0
+    model: str = ""
+    problem: str = ""
+
+
+def is_over(reason: Reason | None) -> bool:
+    """Return whether a reason is about the quota of a namespace."""
+    return reason is not None and reason.text in LIMITS
+
+
+def sentence(found: OverQuota) -> str:
+    """Return what is missing and what would help; it begins with a small letter."""
+    match found.limit:
+        case Limit.ENDING:
+            return f"{_namespace(found)} is being deleted: nothing starts there any more."
+        case Limit.UNREADABLE:
+            problem = _cut(found.problem, _MOST_OF_PROBLEM)
+            return f"the quota of {_namespace(found)} cannot be read, so its pods wait: {problem}."
+        case Limit.MODEL if not found.model:
+            return (
+                f"{_namespace(found)} has too little left of its quotas for models of GPUs; it "
+                "waits until pods there end, or a quota is raised."
+            )
+    of = f" of {_cut(found.model, _MOST_OF_NAME)}" if found.model else ""
+    if found.asked > found.quota:
+        return (
+            f"the {found.who} asks for {counted(found.asked, 'unit')}{of}, more than the whole "
+            f"quota of {_namespace(found)}, which is {found.quota}: ask for less, or have the "
+            "quota raised."
+        )
+    missing = counted(found.asked + found.used - found.quota, "unit")
+    quota = f"{counted(found.quota, 'unit')}{of}"
+    return (
+        f"{_namespace(found)} uses {found.used} of its quota of {quota}, "
+        f"and the {found.who} asks for {found.asked}: it waits until pods there that use {missing} "
+        "end, or the quota is raised."
+    )
+
+
+def _namespace(found: OverQuota) -> str:
+    return f"namespace {found.namespace}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

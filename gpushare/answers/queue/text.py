@@ -1,0 +1,58 @@
+"""Write where something is in the queue, and what it waits for besides room (pure)."""
+
+from typing import Final
+
+from gpushare.answers.queue.entries import Claim, QueuePlace, Why
+from gpushare.text.durations import short
+
+BEHIND_FIRST: Final = (
+    "the first in the queue has no room, and nothing may pass it (queue.backfill is false)."
+)
+RESTING: Final = "it had room and did not use it in time."
+NO_ROOM: Final = "no GPU has room for it now; `gpushare explain pod` shows why."
+AUTOSCALED: Final = "An autoscaler may add a node for it."
+OTHER_GATE: Final = (
+    "it gets a place once the scheduling gates of others are removed; see `gpushare explain pod`."
+)
+
+_WITHOUT_PLACE: Final = {
+    Why.STARTING: "room is kept for {it}.",
+    Why.RESTING: "{it} had room and did not use it in time.",
+    Why.OTHER_GATE: "{it} gets one once the scheduling gates of others are removed.",
+    Why.MEMBERS: "{it} gets one once it has enough members.",
+    Why.INVALID: "{it} cannot start as it is.",
+    Why.BROKEN: "{it} starts over once its bound members are gone.",
+}
+
+
+def claim(found: Claim) -> str:
+    """Return what is kept for an entry, and until when it waits."""
+    text = f"GPUs are kept for it as they become free, for {short(found.seconds)} by now"
+    if not found.pods:
+        return f"{text}."
+    end = "it starts when the pod" if found.pods == 1 else f"it starts when the {found.pods} pods"
+    has = "has" if found.pods == 1 else "have"
+    return f"{text}: {end} on them {has} ended."
+
+
+def resting(seconds: float) -> str:
+    """Return when an entry is tried again that had room and did not use it."""
+    return f"It is tried again in {short(seconds)}."
+
+
+def place(found: QueuePlace, more: str = "") -> str:
+    """Return a place as a sentence, followed by ``more``; or why there is none."""
+    subject = "its gang" if found.kind == "Gang" else "it"
+    if found.place:
+        begin = "Its gang has place" if found.kind == "Gang" else "Place"
+        text = (
+            f"{begin} {found.place} of {found.length} in the queue, for "
+            f"{short(found.waiting_seconds)}."
+        )
+    else:
+        text = f"No place in the queue: {_without(found).format(it=subject)}"
+    return f"{text} {more}".rstrip()
+
+
+def _without(found: QueuePlace) -> str:
+    return _WITHOUT_PLACE.get(Why(found.reason), "{it} does not wait there.")

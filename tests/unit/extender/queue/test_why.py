@@ -1,0 +1,321 @@
+"""What explain says of pods that wait, in situations that people meet."""
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.settings.configuration import QueueSettings
+from gpushare.answers.gang_text import GATES_STAY
+from gpushare.cards.model import Card, Health
+from gpushare.contract import GATE_ADMISSION
+from tests.builders import node
+from tests.unit.extender.queue.scene import KUEUE, Scene
+from tests.unit.extender.scripted import restocked
+
+CASES: list = []
+FIRST = "Place 1 of 1 in the queue, for 91s."
+SECOND = "Place 2 of 2 in the queue, for 91s."
+GANG = "Its gang has place 1 of 1 in the queue, for 91s."
+
+
+def case(says: str, place: str, reason: str, about: str = "p"):
+    """Register a scene, what explain says there about a pod, and the reason in the queue."""
+
+    def add(made: Callable[[], Scene]) -> Callable[[], Scene]:
+        CASES.append(pytest.param(made, about, says, place, reason, id=made.__name__))
+        return made
+
+    return add
+
+
+def scene(*, quota: str | None = None, used: int = 0, settings: QueueSettings | None = None):
+    made = Scene({"n": (16,)}, settings)
+    made.namespace("team", quota)
+    made.namespace("other")
+    if used:
+        made.running("r", used)
+    return made
+
+
+@case(
+    "namespace team uses 6 of its quota of 8 units, and the pod asks for 4: it waits until "
+    "pods there that use 2 units end, or the quota is raised.",
+    FIRST,
+    "OverQuota",
+)
+def over_the_quota():
+    made = scene(quota="8", used=6)
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "the pod asks for 12 units, more than the whole quota of namespace team, which is 8: ask "
+    "for less, or have the quota raised.",
+    FIRST,
+    "OverQuota",
+)
+def asks_for_more_than_the_whole_quota():
+    made = scene(quota="8")
+    made.pod("p", 12)
+    return made
+
+
+@case(
+    "namespace team uses 6 of its quota of 8 units of T4, and the pod asks for 4: it waits "
+    "until pods there that use 2 units end, or the quota is raised.",
+    FIRST,
+    "OverModelQuota",
+)
+def over_the_quota_of_the_only_model():
+    made = scene(quota="T4=8", used=6)
+    cards = (Card(0, "GPU-0", 16, tag="a0", model="T4"),)
+    made.cluster.put_node(restocked(node("n", 16), cards=cards))
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "the quota of namespace team cannot be read, so its pods wait: gpushare.aliyun.com/quota "
+    "is 'much': 'much' is not a whole number from 0 to 2147483647; write units such as 64, or"
+    " 64,Tesla T4=16 to limit a model too.",
+    FIRST,
+    "UnreadableQuota",
+)
+def the_quota_cannot_be_read():
+    made = scene(quota="much")
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "namespace team is being deleted: nothing starts there any more.",
+    FIRST,
+    "NamespaceEnds",
+)
+def the_namespace_is_being_deleted():
+    made = scene()
+    made.namespace("team", ends=True)
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
+    " for 4 MiB or less, or when team/r ends.",
+    FIRST,
+    "NoRoom",
+)
+def no_room():
+    made = scene(used=12)
+    made.pod("p", 8)
+    return made
+
+
+@case(
+    "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
+    "asks for 16 MiB or less.",
+    FIRST,
+    "NoRoom",
+)
+def larger_than_any_gpu():
+    made = scene()
+    made.pod("p", 32)
+    return made
+
+
+@case(
+    "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/admission.",
+    "No place in the queue: it gets one once the scheduling gates of others are removed.",
+    "OtherGate",
+)
+def a_gate_of_kueue():
+    made = scene()
+    made.pod("p", 4, gates=(GATE_ADMISSION, KUEUE))
+    return made
+
+
+@case(
+    "a place is kept for it (n, GPU 0), and gpushare removes its scheduling gate now.",
+    "No place in the queue: room is kept for it.",
+    "Starting",
+)
+def room_is_kept():
+    made = scene()
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "no node can grant its request: container main asks for aliyun.com/gpu-mem: 'many' is not"
+    " a Kubernetes quantity: write a whole number of units.",
+    "No place in the queue: it cannot start as it is.",
+    "Invalid",
+)
+def an_invalid_request():
+    made = scene()
+    made.pod("p", "many")
+    return made
+
+
+@case(
+    "it is a member of gang g. Waiting for 1 of 3 members; 2 exist. If no more pods are to "
+    "come, lower the label pod-group.scheduling.sigs.k8s.io/min-available of all its pods.",
+    "No place in the queue: its gang gets one once it has enough members.",
+    "WaitingForMembers",
+    "g-0",
+)
+def a_gang_lacks_members():
+    made = scene()
+    made.gang("g", 4, 2, 3)
+    return made
+
+
+@case(
+    "it is a member of gang g. Namespace team uses 4 of its quota of 8 units, and the gang "
+    "asks for 6: it waits until pods there that use 2 units end, or the quota is raised.",
+    GANG,
+    "OverQuota",
+    "g-0",
+)
+def a_gang_over_the_quota():
+    made = scene(quota="8", used=4)
+    made.gang("g", 3, 2, 2)
+    return made
+
+
+@case(
+    "it is a member of gang g. No room for 2 x 4 MiB together: 1 fits now. It starts when 1 "
+    "more fits, or with a minimum of 1.",
+    GANG,
+    "NoRoom",
+    "g-0",
+)
+def a_gang_without_room():
+    made = scene(used=12)
+    made.gang("g", 4, 2, 2)
+    return made
+
+
+@case(
+    "its GPU memory fits now (n, GPU 0), but the first in the queue has no room, and nothing "
+    "may pass it (queue.backfill is false).",
+    SECOND,
+    "BehindFirst",
+)
+def nothing_passes_the_first_without_backfill():
+    made = scene(used=12, settings=QueueSettings(order="fifo", backfill=False))
+    made.pod("first", 8, "other", age=90)
+    made.pod("p", 2)
+    return made
+
+
+@case(
+    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
+    " for 4 MiB or less, or when team/r ends.",
+    SECOND,
+    "NoRoom",
+)
+def behind_a_more_important_pod():
+    made = scene(used=12)
+    made.pod("first", 8, priority=5)
+    made.pod("p", 8)
+    return made
+
+
+@case(
+    "its GPU memory fits now (n, GPU 0), but kube-scheduler has not placed it there yet.",
+    "No place in the queue: it had room and did not use it in time. It is tried again in 30s.",
+    "Resting",
+)
+def it_did_not_come():
+    made = scene()
+    made.pod("p", 4, gates=())
+    return made
+
+
+@case(
+    f"its GPU memory fits now (n, GPU 0). {GATES_STAY}",
+    FIRST,
+    "NoRight",
+)
+def the_extender_may_not_remove_the_gate():
+    made = scene()
+    made.api.allowed = False
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
+    " for 4 MiB or less, or when team/r ends.",
+    "Place 1 of 1 in the queue, for 91s. An autoscaler may add a node for it.",
+    "NoRoom",
+)
+def an_autoscaler_may_help():
+    made = scene(used=12, settings=QueueSettings(autoscaled=True))
+    made.pod("p", 8)
+    return made
+
+
+@case(
+    "it is being deleted and was never bound.",
+    "",
+    "",
+)
+def it_ends_before_it_starts():
+    made = scene()
+    made.pod("p", 4)
+    made.cluster.terminate("p")
+    return made
+
+
+@case(
+    "the pod asks for 8 units, more than the whole quota of namespace free, which is 4: ask "
+    "for less, or have the quota raised.",
+    "",
+    "",
+)
+def a_pod_outside_of_queued_namespaces_over_its_quota():
+    made = scene()
+    made.namespace("free", "4", is_queued=False)
+    made.pod("p", 8, "free", gates=())
+    return made
+
+
+@case(
+    "it is a member of gang g. It cannot start: a member of the pod's gang has a label pod-"
+    "group.scheduling.sigs.k8s.io/min-available that is not a positive integer or too large "
+    "for a gang. Write a number from 1 to 1024.",
+    "No place in the queue: its gang cannot start as it is.",
+    "Invalid",
+    "g-0",
+)
+def a_gang_whose_minimum_cannot_be_read():
+    made = scene()
+    made.gang("g", 4, 2, "many")
+    return made
+
+
+@case(
+    "needs 4 MiB on one GPU; the only GPU that is large enough is unhealthy.",
+    FIRST,
+    "NoRoom",
+)
+def all_gpus_are_unhealthy():
+    made = scene()
+    cards = (Card(0, "GPU-0", 16, Health.UNHEALTHY, tag="a0"),)
+    made.cluster.put_node(restocked(node("n", 16), cards=cards))
+    made.pod("p", 4)
+    return made
+
+
+@pytest.mark.parametrize(("made", "about", "says", "place", "reason"), CASES)
+async def test_explain_says_why_and_where_a_pod_waits(made, about, says, place, reason):
+    made = made()
+    await made.round()
+    await made.go_on()
+    found = made.explained(about)
+    assert found.says == says
+    assert (found.queue.text if found.queue else "") == place
+    assert (found.queue.reason if found.queue else "") == reason
