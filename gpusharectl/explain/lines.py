@@ -60,6 +60,8 @@ def draw(found: Explained, now: dt.datetime, *, verbose: bool) -> Iterator[Text]
     pod = found.pod
     headline = _headline(found)
     yield headline
+    if pod.queue is not None:
+        yield Text(pod.queue.text)
     yield from _bound(found)
     yield from _messages(found, headline.plain, verbose=verbose)
     if found.is_judged and pod.state not in {"bound", "refused"}:

@@ -1,0 +1,171 @@
+"""What people see of the queue: places, reasons, and the quotas of namespaces."""
+
+import pytest
+
+from extender.settings.configuration import QueueSettings
+from gpushare.process.time_slices import run_all
+from tests.unit.extender.queue.scene import KUEUE, Scene
+
+
+def quotas(made: Scene, namespace: str = ""):
+    return run_all(made.state.queue.quotas(namespace)).quotas
+
+
+def full(settings: QueueSettings | None = None) -> Scene:
+    made = Scene({"n": (100,)}, settings)
+    made.namespace("a", "40")
+    made.namespace("b", "40")
+    made.running("r", 100, "c")
+    return made
+
+
+async def test_with_fair_places_alternate_as_the_namespaces_would_use_more():
+    made = full()
+    for number in range(3):
+        made.pod(f"a{number}", 8, "a", age=100 - number)
+    for number in range(2):
+        made.pod(f"b{number}", 12, "b", age=50 - number)
+    await made.round()
+    assert made.order() == ["a0", "b0", "a1", "b1", "a2"]
+    assert [each.place for each in made.listed().entries] == [1, 2, 3, 4, 5]
+
+
+async def test_with_fifo_the_oldest_has_the_first_place():
+    made = full(QueueSettings(order="fifo"))
+    for name, namespace, age in (("a0", "a", 90), ("b0", "b", 95), ("a1", "a", 99)):
+        made.pod(name, 8, namespace, age=age)
+    await made.round()
+    assert made.order() == ["a1", "b0", "a0"]
+
+
+async def test_the_more_important_pod_has_the_first_place():
+    made = full()
+    made.pod("old", 8, "a", age=99)
+    made.pod("urgent", 8, "a", priority=7)
+    await made.round()
+    assert made.order() == ["urgent", "old"]
+
+
+async def test_places_of_a_namespace_are_those_of_the_whole_queue_and_name_no_pods_of_others():
+    made = full()
+    made.pod("a0", 8, "a", age=99)
+    made.pod("b0", 8, "b")
+    await made.round()
+    found = made.listed("b")
+    assert [(each.name, each.place) for each in found.entries] == [("b0", 2)]
+    assert found.length == 2
+    assert found.entries[0].waits_for.endswith("when a pod in another namespace ends.")
+    assert "c/r" in made.listed().entries[0].waits_for
+
+
+async def test_gangs_and_pods_are_in_one_list_and_those_without_a_place_come_last():
+    made = full()
+    made.gang("train", 4, 2, 2, namespace="a", age=99)
+    made.gang("short", 4, 1, 2, namespace="a")
+    made.pod("p", 4, "b")
+    made.pod("theirs", 4, "b", gates=("gpushare.aliyun.com/admission", KUEUE))
+    await made.round()
+    shown = [(e.name, e.kind, e.pods, e.units, e.place, e.reason) for e in made.listed().entries]
+    assert shown == [
+        ("train", "Gang", 2, 8, 1, "NoRoom"),
+        ("p", "Pod", 1, 4, 2, "NoRoom"),
+        ("short", "Gang", 1, 4, 0, "WaitingForMembers"),
+        ("theirs", "Pod", 1, 4, 0, "OtherGate"),
+    ]
+
+
+async def test_what_has_room_and_has_not_started_is_listed_without_a_place():
+    made = Scene({"n": (100,)})
+    made.namespace("a")
+    made.pod("p", 8, "a")
+    made.gang("g", 4, 2, 2, namespace="a")
+    await made.round()
+    found = made.listed()
+    assert [(each.name, each.reason) for each in found.entries] == [
+        ("g", "Starting"),
+        ("p", "Starting"),
+    ]
+    assert found.length == 0
+
+
+async def test_what_is_not_listed_is_counted():
+    made = full()
+    for number in range(5):
+        made.pod(f"a{number}", 8, "a")
+    made.pod("theirs", 4, "a", gates=("gpushare.aliyun.com/admission", KUEUE))
+    await made.round()
+    found = made.listed(most=2)
+    assert (len(found.entries), found.length, found.left_out) == (2, 5, 4)
+
+
+async def test_all_places_are_known_by_pod_and_a_gangs_members_share_one():
+    made = full()
+    made.gang("g", 4, 2, 2, namespace="a", age=99)
+    made.pod("p", 8, "b")
+    await made.round()
+    assert run_all(made.state.queue.places()) == {"a-g-0": 1, "a-g-1": 1, "uid-p": 2}
+
+
+async def test_a_replica_that_does_not_decide_knows_no_places():
+    made = full()
+    made.pod("p", 8, "a")
+    assert made.explained("p").queue is None
+    await made.round()
+    assert made.explained("p").queue.place == 1
+    made.cluster.gangs.forget_plans()
+    assert made.explained("p").queue is None
+
+
+async def test_quotas_show_what_is_used_and_what_waits():
+    made = full()
+    made.namespace("models", "T4=3,A100=5")
+    made.namespace("wrong", "x")
+    made.running("s", 6, "a")
+    made.pod("p", 8, "a")
+    made.gang("g", 4, 2, 2, namespace="b")
+    await made.round()
+    shown = {
+        each.namespace: (each.queued, each.used, each.limit, each.waiting_pods, each.waiting_units)
+        for each in quotas(made)
+    }
+    assert shown == {
+        "a": (True, 6, 40, 1, 8),
+        "b": (True, 0, 40, 2, 8),
+        "c": (False, 100, None, 0, 0),
+        "models": (True, 0, None, 0, 0),
+        "wrong": (True, 0, None, 0, 0),
+    }
+    (models,) = quotas(made, "models")
+    assert {name: (each.used, each.limit) for name, each in models.models.items()} == {
+        "T4": (0, 3),
+        "A100": (0, 5),
+    }
+    (wrong,) = quotas(made, "wrong")
+    assert "is not a whole number" in wrong.problem
+    assert [each.namespace for each in quotas(made, "nowhere")] == ["nowhere"]
+
+
+async def test_numbers_for_metrics_are_by_namespace():
+    made = full()
+    made.namespace("wrong", "x")
+    made.pod("p", 8, "a", age=99)
+    made.pod("q", 8, "a")
+    made.gang("g", 4, 2, 2, namespace="b")
+    await made.round()
+    found = run_all(made.state.queue.figures())
+    assert (found.entries, found.unreadable) == (3, 1)
+    assert (dict(found.pods), dict(found.units)) == ({"a": 2, "b": 2}, {"a": 16, "b": 8})
+    assert (found.quotas, found.used) == ({"a": 40, "b": 40}, {"a": 0, "b": 0})
+    assert found.oldest_seconds == {"a": pytest.approx(99), "b": pytest.approx(60)}
+
+
+async def test_how_long_the_first_has_been_the_first_without_room_starts_anew_with_another():
+    made = full()
+    made.pod("p", 8, "a")
+    await made.round()
+    assert run_all(made.state.queue.figures()).first_seconds == 0
+    made.cluster.time.now += 50
+    assert run_all(made.state.queue.figures()).first_seconds == 50
+    made.pod("urgent", 8, "b", priority=3)
+    await made.round()
+    assert run_all(made.state.queue.figures()).first_seconds == 0
