@@ -283,7 +283,7 @@ async def asked_leader(target: Target, kube: Kube, page: str, kind: type[T]) -> 
     """
     async with extender_or_reason(target, kube) as (found, why):
         if found is None:
-            raise NoExtender(f"only the extender knows this, and none can be asked: {why}")
+            raise NoExtender(why)
         try:
             return found.decoded(await found.get(f"{EXTENDER_PREFIX}/{page}"), kind)
         except NotFound as err:

@@ -19,6 +19,8 @@ ASKING = [
     ["inspect"],
     ["explain", "pod", "a"],
     ["gangs"],
+    ["queue"],
+    ["quota"],
     ["top"],
     ["page"],
     ["doctor"],

@@ -6,7 +6,7 @@ from typing import Final
 # Run unchanged by test_documented_commands_work.
 READS: Final = re.compile(
     r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:29766/|"
-    r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|gangs|doctor)\b|"
+    r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|gangs|queue|quota|doctor)\b|"
     r"\.venv/bin/python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow| > )).*"
 )
 

@@ -115,9 +115,9 @@ def test_output_means_the_same_in_every_command():
             if param.name == "output":
                 found[name] = (param.opts, set(param.type.choices), param.default)
     both = ["-o", "--output"]
-    more = {"inspect": {"wide"}, "gangs": {"wide"}}
-    names = ("inspect", "explain", "what-if", "gangs", "doctor", "top", "simulate", "migrate")
-    names += ("version",)
+    more = {"inspect": {"wide"}, "gangs": {"wide"}, "queue": {"wide"}}
+    names = ("inspect", "explain", "what-if", "gangs", "queue", "quota", "doctor", "top")
+    names += ("simulate", "migrate", "version")
     forms = {"text", "json", "yaml"}
     assert found == {name: (both, forms | more.get(name, set()), "text") for name in names}
 

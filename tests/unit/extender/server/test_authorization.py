@@ -242,14 +242,15 @@ async def test_explain_names_pods_of_other_namespaces_only_to_callers_that_may_l
     assert sorted(each["units"] for each in pods) == [4, 12]
 
 
-async def test_gangs_of_a_namespace_are_for_callers_that_may_list_its_pods(reviews):
+@pytest.mark.parametrize("verb", ["gangs", "queue", "quota"])
+async def test_what_is_known_of_a_namespace_is_for_callers_that_may_list_its_pods(reviews, verb):
     reviews.may = {("alice", "list", "default")}
     async with reading(Bench(16), reviews) as client:
-        for page, status in (("gangs/default", 200), ("gangs/secret", 403), ("gangs", 403)):
+        for page, status in ((f"{verb}/default", 200), (f"{verb}/secret", 403), (verb, 403)):
             answer = await client.get(f"{PREFIX}/{page}", headers=bearer("good"))
             assert answer.status == status
         # "?" and "/" in a name never become parts of a path.
-        for page in ("gangs/default%2F..%2Fsecret", "gangs/default%3Fx"):
+        for page in (f"{verb}/default%2F..%2Fsecret", f"{verb}/default%3Fx"):
             answer = await client.get(URL(f"{PREFIX}/{page}", encoded=True), headers=bearer("good"))
             assert answer.status == 403
 

@@ -136,6 +136,17 @@ async def test_a_follower_returns_the_leaders_gangs_on_each_listener(pair):
         assert len(said[0]["gangs"]) == (2 if page == "gangs" else 1)
 
 
+@pytest.mark.parametrize("page", ["queue", "queue/other", "quota", "quota/other"])
+async def test_a_follower_returns_the_leaders_queue_and_quotas(pair, page):
+    leader, follower = pair
+    leader.bench.add(member("a"), member("b", "other"))
+    clients = (leader.client, follower.client, follower.reader)
+    answers = [await client.get(f"{PREFIX}/{page}") for client in clients]
+    assert [each.status for each in answers] == [200, 200, 200]
+    said = [await each.json() for each in answers]
+    assert said == [said[0]] * 3
+
+
 async def test_a_name_of_a_namespace_is_forwarded_as_it_came(pair):
     leader, follower = pair
     leader.bench.add(member("a"))

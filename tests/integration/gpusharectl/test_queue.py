@@ -1,0 +1,73 @@
+"""``gpushare queue`` and ``gpushare quota`` against an extender, and without one."""
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gpushare.answers.queue.entries import QueueList
+from gpushare.answers.queue.quotas import QuotaList, QuotaView
+from tests.integration.gpusharectl.test_gangs import ApiServer, run
+from tests.unit.gpusharectl.queue.test_lines import entry
+
+pytestmark = pytest.mark.integration
+
+QUEUE = QueueList([entry()], 7, order="fair")
+QUOTAS = QuotaList([QuotaView("ml", True, 60, 64, {}, 3, 24)])
+
+
+@pytest.fixture
+async def extender():
+    """Has a queue, and records in ``asked`` what it is asked for."""
+    app, asked = web.Application(), []
+
+    async def answer(request):
+        asked.append(request.path.removeprefix("/gpushare-scheduler/"))
+        found = QUEUE if "/queue" in request.path else QUOTAS
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    app.router.add_get("/{path:.*}", answer)
+    server = TestServer(app)
+    server.asked = asked
+    return server
+
+
+@pytest.mark.parametrize("command", ["queue", "quota"])
+@pytest.mark.parametrize(("words", "page"), [((), "/mine"), (("-n", "ml"), "/ml"), (("-A",), "")])
+async def test_the_namespace_of_the_context_is_shown_unless_another_is_asked_for(
+    tmp_path, extender, command, words, page
+):
+    found = await run(tmp_path, ApiServer(), *words, extender=extender, command=(command,))
+    said = {"queue": "12m      NoRoom", "quota": "60     64"}[command]
+    assert (found.exit_code, said in found.output) == (0, True)
+    assert extender.asked[-1] == f"{command}{page}"
+
+
+@pytest.mark.parametrize(("command", "all_of_it"), [("queue", QUEUE), ("quota", QUOTAS)])
+async def test_programs_get_the_extenders_answer(tmp_path, extender, command, all_of_it):
+    words = ("-o", "json")
+    found = await run(tmp_path, ApiServer(), *words, extender=extender, command=(command,))
+    assert msgspec.json.decode(found.output) == msgspec.to_builtins(all_of_it)
+
+
+@pytest.mark.parametrize("command", ["queue", "quota"])
+async def test_without_an_extender_the_error_says_why_none_can_be_asked(tmp_path, command):
+    found = await run(tmp_path, ApiServer(), command=(command,))
+    assert found.exit_code == 3
+    assert found.output.startswith("Error: you lack the right to list pods in namespace gpushare-")
+    assert "with --server or GPUSHARE_SERVER you do not need it" in found.output
+
+
+async def test_an_extender_of_an_earlier_version_is_said_to_be_one(tmp_path):
+    async def unknown(_):
+        return web.json_response({"Error": "Not Found"}, status=404)
+
+    async def ready(_):
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/readyz", ready)
+    app.router.add_get("/{path:.*}", unknown)
+    found = await run(tmp_path, ApiServer(), extender=TestServer(app), command=("queue",))
+    assert found.exit_code == 3
+    assert "the extender is of an earlier version" in found.output

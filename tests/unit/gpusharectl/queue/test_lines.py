@@ -1,0 +1,92 @@
+"""What people read of the queue and of quotas."""
+
+from gpushare.answers.queue.entries import QueueEntry, QueueList
+from gpushare.answers.queue.quotas import ModelQuota, QuotaList, QuotaView
+from gpusharectl.queue.lines import Queue
+from gpusharectl.queue.lines import draw as draw_queue
+from gpusharectl.quota.lines import Quotas
+from gpusharectl.quota.lines import draw as draw_quotas
+
+
+def entry(name: str = "p", place: int = 1, **more) -> QueueEntry:
+    fields = {
+        "namespace": "ml",
+        "kind": "Pod",
+        "pods": 1,
+        "units": 8,
+        "priority": 0,
+        "since": "2026-01-01T00:00:00Z",
+        "waiting_seconds": 720.0,
+        "reason": "NoRoom",
+        "waits_for": "Needs 8 GiB on one GPU.",
+        **more,
+    }
+    return QueueEntry(name=name, place=place, **fields)
+
+
+THEIRS = entry("big", 0, kind="Gang", pods=4, reason="OtherGate", waits_for="It gets a place.")
+
+
+def queue(*entries: QueueEntry, namespace="ml", is_wide=False, length=7, left_out=0) -> list[str]:
+    found = Queue(QueueList(list(entries), length, left_out), namespace)
+    return [line.plain for line in draw_queue(found, is_wide=is_wide)]
+
+
+def test_each_entry_is_a_row_with_what_it_waits_for() -> None:
+    assert queue(entry(), THEIRS) == [
+        "PLACE  NAME  WAITING  REASON     WAITS FOR",
+        "    1  p     12m      NoRoom     Needs 8 GiB on one GPU.",
+        "    -  big   12m      OtherGate  It gets a place.",
+        "The queue of all namespaces has 7 places.",
+    ]
+
+
+def test_all_namespaces_and_wide_add_columns() -> None:
+    heads, row = queue(entry(), namespace="", is_wide=True)
+    assert heads.split() == [
+        *("PLACE", "NAMESPACE", "NAME", "KIND", "PODS", "UNITS", "PRIORITY", "WAITING"),
+        *("REASON", "WAITS", "FOR"),
+    ]
+    assert row.split()[:9] == ["1", "ml", "p", "Pod", "1", "8", "0", "12m", "NoRoom"]
+
+
+def test_an_empty_queue_is_said_to_be_empty() -> None:
+    assert queue(length=0) == ["nothing waits in namespace ml"]
+    assert queue(length=0, namespace="") == ["nothing waits in any namespace"]
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert queue(entry(), namespace="", left_out=3)[-1] == "and 3 more (-n shows one namespace)"
+
+
+def test_a_reason_of_a_newer_extender_is_shown_as_it_is() -> None:
+    assert "Dreaming" in queue(entry(reason="Dreaming"))[1]
+
+
+def quotas(*shown: QuotaView, **more) -> list[str]:
+    return [line.plain for line in draw_quotas(Quotas(QuotaList(list(shown), **more), "ml"))]
+
+
+def test_each_namespace_is_a_row_and_each_limited_model_one_more() -> None:
+    models = {"Tesla T4": ModelQuota(6, 8)}
+    assert quotas(QuotaView("ml", True, 60, 64, models, 3, 24)) == [
+        "NAMESPACE  MODEL     USED  LIMIT  WAITING PODS  WAITING UNITS  STATUS",
+        "ml         all         60     64             3             24  queued",
+        "           Tesla T4     6      8                               ",
+    ]
+
+
+def test_a_namespace_without_a_limit_and_one_whose_quota_cannot_be_read_say_so() -> None:
+    _, free, wrong = quotas(
+        QuotaView("free", False, 6, None, {}, 0, 0),
+        QuotaView("wrong", True, 0, None, {}, 2, 8, "'x' is not a whole number"),
+    )
+    assert free.split() == ["free", "all", "6", "-", "0", "0", "not", "queued"]
+    assert wrong.endswith("nothing is placed: 'x' is not a whole number")
+
+
+def test_without_any_quota_or_without_knowing_them_that_is_said() -> None:
+    assert quotas() == ["no namespace has a quota or uses GPU memory"]
+    assert quotas(problem="forbidden")[-1] == (
+        "no quota is enforced: namespaces cannot be read: forbidden"
+    )
