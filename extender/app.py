@@ -160,7 +160,11 @@ class _Extender:
             self._clock,
             watch_is_behind=lambda: self._pods.cut(silent_seconds=OVERDUE_SECONDS),
         )
-        self._node_metrics = NodeMetrics(cluster.ledger, cluster.pods.pending_by_namespace)
+        self._node_metrics = NodeMetrics(
+            cluster.ledger,
+            cluster.pods.pending_by_namespace,
+            cluster.state.queue.figures,
+        )
         collectors.register(
             cluster.figures,
             self._node_metrics,

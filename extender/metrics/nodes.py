@@ -7,11 +7,13 @@ filter call waits for one slice at most.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from extender.metrics import queue
 from extender.metrics.namespaces import OF_NAMESPACES, NamespaceSums, series
+from gpushare.answers.queue.entries import NO_QUEUE, QueueFigures
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement.fragmentation import fragmentation
@@ -47,13 +49,18 @@ class _Entry:
 
 
 class NodeMetrics:
-    """``pending`` returns the number of pending pods by namespace.
+    """``pending`` returns the number of pending pods by namespace, ``queue`` counts what waits.
 
     ``longest_pause``: seconds for which rendering has blocked everything else so far.
     """
 
-    def __init__(self, ledger: Ledger, pending: Callable[[], Mapping[str, int]] = dict) -> None:
-        self._ledger, self._pending = ledger, pending
+    def __init__(
+        self,
+        ledger: Ledger,
+        pending: Callable[[], Mapping[str, int]] = dict,
+        queue: Callable[[], Generator[None, None, QueueFigures]] = NO_QUEUE.figures,
+    ) -> None:
+        self._ledger, self._pending, self._queue = ledger, pending, queue
         self._entries: dict[str, _Entry] = {}
         self._free: Counter[int] = Counter()
         self._wanted: Counter[int] = Counter()
@@ -63,7 +70,7 @@ class NodeMetrics:
         self.longest_pause = 0.0
 
     async def render(self) -> bytes:
-        """Return all series of nodes, the cluster and namespaces.
+        """Return all series of nodes, the cluster, namespaces and the queue.
 
         Each node is read at its own moment.
         """
@@ -123,9 +130,26 @@ class NodeMetrics:
         await self._pause()
         found = series(self._namespaces, self._pending())
         for (name, text), values in zip(OF_NAMESPACES.items(), found, strict=True):
-            lines = [f'{name}{{namespace="{each}"}} {value}\n' for each, value in values.items()]
-            parts.append((_head(name, text) + "".join(lines)).encode())
-        return b"".join(parts)
+            parts.append(_of_namespaces(name, text, values))
+        return b"".join([*parts, *await self._join_queue()])
+
+    async def _join_queue(self) -> list[bytes]:
+        found, steps = QueueFigures(), self._queue()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = end.value
+                break
+            await self._pause()
+        parts = []
+        for (name, text), value in zip(queue.OF_QUEUE.items(), queue.sums(found), strict=True):
+            parts.append(f"{_head(name, text)}{name} {value:.16g}\n".encode())
+        every = zip(queue.OF_QUEUED_NAMESPACES.items(), queue.series(found), strict=True)
+        for (name, text), values in every:
+            await self._pause()
+            parts.append(_of_namespaces(name, text, values))
+        return parts
 
     async def _pause(self) -> None:
         if time.perf_counter() - self._slice_began >= SLICE_SECONDS:
@@ -139,6 +163,11 @@ class NodeMetrics:
 
 def _head(name: str, text: str) -> str:
     return f"# HELP {name} {text}\n# TYPE {name} gauge\n"
+
+
+def _of_namespaces(name: str, text: str, values: Mapping[str, float]) -> bytes:
+    lines = [f'{name}{{namespace="{each}"}} {value:.16g}\n' for each, value in values.items()]
+    return (_head(name, text) + "".join(lines)).encode()
 
 
 def _lines(node: str, account: NodeAccount) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import deviceplugin.metrics
 from deviceplugin.usage.card_metrics import CardCollector
 from extender.metrics import collectors as extender_collectors
 from extender.metrics import counters as extender_counters
-from extender.metrics import namespaces
+from extender.metrics import namespaces, queue
 from extender.metrics import nodes as node_metrics
 from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
@@ -38,7 +38,8 @@ def declared():
                 found[name] = Row(family.type, frozenset(labels))
     found |= dict.fromkeys(node_metrics.OF_NODES, Row("gauge", frozenset({"node"})))
     found |= dict.fromkeys(namespaces.OF_NAMESPACES, Row("gauge", frozenset({"namespace"})))
-    found |= dict.fromkeys(node_metrics.OF_ALL, Row("gauge", frozenset()))
+    found |= dict.fromkeys(queue.OF_QUEUED_NAMESPACES, Row("gauge", frozenset({"namespace"})))
+    found |= dict.fromkeys((*node_metrics.OF_ALL, *queue.OF_QUEUE), Row("gauge", frozenset()))
     return found
 
 

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.metrics import nodes
 from extender.metrics.nodes import OF_ALL, NodeMetrics
+from extender.metrics.queue import OF_QUEUE
 from gpushare.cards.model import Share
 from gpushare.ledger.accounts import Reserve
 from gpushare.ledger.ledger import Ledger
@@ -60,7 +61,7 @@ def test_an_unplaced_pod_counts_once_in_the_sum_though_every_card_gives_its_unit
 
 def test_nodes_without_cards_and_an_empty_cluster_have_their_pages_too():
     found = rendered(NodeMetrics(Ledger()))
-    assert found == dict.fromkeys(((name, "") for name in OF_ALL), 0)
+    assert found == dict.fromkeys(((name, "") for name in (*OF_ALL, *OF_QUEUE)), 0)
     ledger = Ledger()
     ledger.set_inventory("n", stock())
     assert rendered(NodeMetrics(ledger))["gpushare_node_largest_request_units", "n"] == 0
