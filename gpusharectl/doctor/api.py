@@ -11,6 +11,7 @@ from gpushare.contract import LABEL_QUEUE, RESOURCE_MEMORY
 from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
+from gpushare.quota.namespaces import Namespace, namespace_of
 from gpusharectl.doctor import api_objects
 from gpusharectl.doctor.checks.access import account, needed
 from gpusharectl.doctor.facts.cluster import (
@@ -105,6 +106,13 @@ class Api:
         right = Right("list", "namespaces", is_namespaced=False)
         query = [("labelSelector", f"{LABEL_QUEUE}=true")]
         return (await self._get("/api/v1/namespaces", right, api_objects.NamedList, query)).names
+
+    async def limits(self) -> tuple[Namespace, ...]:
+        """Return the namespaces with a quota, also if it cannot be read."""
+        right = Right("list", "namespaces", is_namespaced=False)
+        found = await self._get("/api/v1/namespaces", right, api_objects.NamespaceList)
+        all_of_them = map(namespace_of, found.items or ())
+        return tuple(each for each in all_of_them if each.quota is not None or each.problem)
 
     async def gating(self) -> frozenset[str]:
         """Return the kinds of objects that gate pods and are there."""

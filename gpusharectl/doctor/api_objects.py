@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from gpushare.objects.model import ObjectMeta
+from gpushare.quota.namespaces import NamespaceObject
 from gpusharectl.doctor.facts.cluster import OperatorSettings, Warned, Workload
 
 
@@ -16,6 +17,10 @@ class About(msgspec.Struct):
 
 class Version(msgspec.Struct, rename="camel"):
     git_version: str
+
+
+class NamespaceList(msgspec.Struct):
+    items: list[NamespaceObject] | None = None
 
 
 class Named(msgspec.Struct):

@@ -18,6 +18,7 @@ from gpusharectl.doctor.checks import (
     nvidia,
     pods,
     preemption,
+    quotas,
     scheduler,
     second_scheduler,
 )
@@ -37,6 +38,7 @@ CHECKS = (
     *second_scheduler.CHECKS,
     *access.CHECKS,
     *gates.CHECKS,
+    *quotas.CHECKS,
     *preemption.CHECKS,
     *pods.CHECKS,
 )

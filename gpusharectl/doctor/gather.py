@@ -51,6 +51,7 @@ async def gather(
         "node_ports": known(api.node_ports()),
         "webhooks": known(api.webhooks()),
         "queues": known(api.queues()),
+        "limits": known(api.limits()),
         "gating": known(api.gating()),
         "gates": known(api.gates()),
         "preempts": known(api.preempts()),

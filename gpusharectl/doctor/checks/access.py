@@ -10,6 +10,7 @@ from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, un
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
+    LISTS_NAMESPACES,
     OPTIONAL,
     PATCHES,
     PLUGIN,
@@ -28,6 +29,7 @@ POLICIES: Final = (
     "gpushare-cdi-annotations",
     "gpushare-ephemeral-containers",
     "gpushare-extender-pods",
+    "gpushare-quotas",
 )
 _OF_PATCHES: Final = "gpushare-extender-pods"  # harmless to lack while the extender patches no pods
 LEASES: Final = "coordination.k8s.io"
@@ -40,8 +42,9 @@ _APPLY: Final = (
 
 POLICY_MISSING = problem(
     "PolicyMissing",
-    "without it anyone who may patch pods or Nodes can forge gpushare's annotations, or the "
-    "extender may change more of pods than it needs to: docs/security.md",
+    "without it anyone who may patch pods or Nodes can forge gpushare's annotations, the extender "
+    "may change more of pods than it needs to, or a quota is taken that cannot be read: "
+    "docs/security.md",
     f"{_APPLY}; a migration from Aliyun gpushare adds them in its last step: docs/migrate.md",
 )
 PERMISSION_MISSING = problem(
@@ -79,6 +82,7 @@ def needed(system: str) -> tuple[Permission, ...]:
     return (
         *of(EXTENDER, "pods", "get", "list", "watch"),
         *of(EXTENDER, "nodes", "list", "watch"),
+        *LISTS_NAMESPACES,
         *of(EXTENDER, _POD_GROUPS, "list", "watch", group="scheduling.x-k8s.io"),
         *of(EXTENDER, _POD_GROUPS, "list", "watch", group="scheduling.k8s.io"),
         *of(EXTENDER, "pods/binding", "create"),
@@ -111,7 +115,7 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
     for each, is_allowed in facts.permissions.items():
         if is_allowed is False and each.resource == _POD_GROUPS:
             of_pod_groups.append(each)
-        elif is_allowed is False and each not in OPTIONAL:
+        elif is_allowed is False and each not in (*OPTIONAL, *LISTS_NAMESPACES):
             refused.setdefault(each.account, []).append(each)
     if of_pod_groups:
         found = f"it may not {', '.join(map(words, of_pod_groups))}"

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Final
 
-from gpushare.contract import GATE_ADMISSION, LABEL_QUEUE, RESOURCE_MEMORY
+from gpushare.contract import ANNOTATION_QUOTA, GATE_ADMISSION, LABEL_QUEUE, RESOURCE_MEMORY
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import NOMINATES, PATCHES, Facts, Unknown
@@ -36,9 +36,11 @@ GATE_UNPROTECTED = warning(
 )
 QUOTA_IN_QUEUE = warning(
     "QuotaInQueue",
-    "it counts gated pods too, and those that exceed it are rejected when they are created, "
-    "instead of waiting: a gang may then never be complete",
-    f"remove requests.{RESOURCE_MEMORY} from it: kubectl -n {{namespace}} edit resourcequota "
+    "it counts pods from their creation, gated ones too, and those that exceed it are rejected "
+    "when they are created, instead of waiting: a gang may then never be complete",
+    f"write the limit into the annotation {ANNOTATION_QUOTA}, over which pods wait, and remove "
+    f"requests.{RESOURCE_MEMORY} from the ResourceQuota: kubectl annotate --overwrite namespace "
+    f"{{namespace}} {ANNOTATION_QUOTA}={{hard}} && kubectl -n {{namespace}} edit resourcequota "
     "{name}",
 )
 
@@ -120,14 +122,27 @@ def _has_gates(facts: Facts) -> bool:
 def _quotas_let_pods_wait(facts: Facts) -> Iterator[DoctorFinding]:
     if isinstance(facts.queues, Unknown):
         yield unchecked(f"namespaces with the label {LABEL_QUEUE}=true", facts.queues)
+    elif isinstance(facts.limits, Unknown):
+        yield unchecked("quotas of namespaces", facts.limits)
     elif isinstance(facts.quotas, Unknown):
         yield unchecked("resource quotas", facts.quotas)
     else:
+        limited = {each.name for each in facts.limits}
         for quota in facts.quotas:
-            if quota.namespace in facts.queues:
+            name = quota.namespace
+            if name in facts.queues:
                 found = f"it limits {RESOURCE_MEMORY} in a namespace with the label {LABEL_QUEUE}"
-                about = f"{quota.namespace}/{quota.name}"
-                yield QUOTA_IN_QUEUE.of(about, found, namespace=quota.namespace, name=quota.name)
+            elif name in limited:
+                where = f"in a namespace with the annotation {ANNOTATION_QUOTA}"
+                found = f"it limits {RESOURCE_MEMORY} {where}"
+            else:
+                continue
+            about, words = f"{name}/{quota.name}", {"namespace": name, "name": quota.name}
+            yield QUOTA_IN_QUEUE.of(about, found, hard=quota.hard, **words)
+
+
+def _no_queue_and_no_limit(facts: Facts) -> str:
+    return "" if facts.queues or facts.limits else "no namespace has a queue or a quota"
 
 
 _GROUP: Final = "Scheduling gate"
@@ -140,5 +155,10 @@ CHECKS: Final = (
     ),
     Check(_GROUP, "gated pods are released", _gated_pods_are_released, _no_gated_pod),
     Check(_GROUP, "only the extender releases pods", _gate_is_protected, _no_gates),
-    Check(_GROUP, "no quota rejects pods that should wait", _quotas_let_pods_wait, _no_queue),
+    Check(
+        _GROUP,
+        "no quota rejects pods that should wait",
+        _quotas_let_pods_wait,
+        _no_queue_and_no_limit,
+    ),
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpushare.objects.model import Node
+from gpushare.quota.namespaces import Namespace
 from gpusharectl.doctor.facts.seen import NAME_LABEL, SeenPod
 from gpusharectl.reach.samples import Samples
 
@@ -78,6 +79,10 @@ PREEMPTS: Final = (
 """What the extender needs for preemption beside the right to evict, which the base gives."""
 OPTIONAL: Final = (NOMINATES, *PREEMPTS)
 """The rights that the base does not give."""
+LISTS_NAMESPACES: Final = tuple(
+    Permission(EXTENDER, each, "namespaces") for each in ("list", "watch")
+)
+"""What the extender needs for quotas and queues only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,8 @@ class Facts:
     the Service's namespace and name. ``memory_unit`` is None if no extender has a configuration
     file; ``gates`` and ``preempts`` are settings in it, and likewise. ``warned`` are the Events of
     the namespace, the newest last. ``webhooks`` are by their names. ``queues`` are the namespaces
-    where pods begin gated, ``gating`` the kinds of objects that do it and are there.
+    where pods begin gated, ``gating`` the kinds of objects that do it and are there. ``limits`` are
+    the namespaces with a quota, also if it cannot be read.
     """
 
     version: str
@@ -178,6 +184,7 @@ class Facts:
     node_ports: Mapping[str, frozenset[int]] | Unknown = field(default_factory=dict)
     webhooks: Mapping[str, Webhook] | Unknown = field(default_factory=dict)
     queues: frozenset[str] | Unknown = frozenset()
+    limits: tuple[Namespace, ...] | Unknown = ()
     gating: frozenset[str] | Unknown = frozenset()
     gates: bool | Unknown | None = None
     preempts: bool | Unknown | None = None

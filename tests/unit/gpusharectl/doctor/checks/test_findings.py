@@ -26,6 +26,8 @@ from gpushare.contract import (
 )
 from gpushare.objects.model import Container, Node, PodCondition, Resources
 from gpushare.objects.scheduling import SchedulingGate
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import parse
 from gpusharectl.doctor.checks import gates
 from gpusharectl.doctor.checks.findings import (
     KINDS,
@@ -38,6 +40,7 @@ from gpusharectl.doctor.checks.findings import (
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts.cluster import (
+    LISTS_NAMESPACES,
     NOMINATES,
     PATCHES,
     PREEMPTS,
@@ -116,6 +119,11 @@ def configured(**changes: Any) -> Scheduler:
 def unlabelled() -> Facts:
     facts = with_node(node("n1", is_shared=False))
     return well(nodes=facts.nodes, pods=with_pods(without=PLUGIN).pods, plugins={})
+
+
+def limited(quota: str, namespace: str = "mine", **changes: Any) -> Facts:
+    """A cluster with a quota of a namespace."""
+    return well(limits=(Namespace(namespace, quota=parse(quota)),), **changes)
 
 
 LONG_AGO = {ANNOTATION_ASSIGNED: "false", ANNOTATION_ASSUME_TIME: "1" + "0" * 18}
@@ -270,6 +278,12 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     ),
     "GateUnprotected": lambda: well(gating=frozenset({"mutatingadmissionpolicybindings"})),
     "QuotaInQueue": lambda: replace(with_gates(), queues=frozenset({"team"})),
+    "QuotaUnreadable": lambda: well(limits=(Namespace("mine", problem="it is wrong"),)),
+    "QuotaNotEnforced": lambda: limited(
+        "16", permissions={**WELL.permissions, LISTS_NAMESPACES[0]: False}
+    ),
+    "QuotaTooLarge": lambda: limited("65"),
+    "QuotaOfNoModel": lambda: limited("16,Tesla T4=16"),
     "PreemptionNotPermitted": lambda: replace(
         with_preemption(), permissions={**WELL.permissions, **dict.fromkeys(PREEMPTS, False)}
     ),
@@ -342,6 +356,11 @@ BREAKS: dict[str, Callable[[], Facts]] = {
         pytest.param(
             replace(with_gates(), queues=frozenset({"other"}), pods=with_pods(gated()).pods),
             id="a gated pod waits for room",
+        ),
+        pytest.param(limited("64"), id="a quota of the whole cluster"),
+        pytest.param(
+            well(permissions={**well().permissions, **dict.fromkeys(LISTS_NAMESPACES, False)}),
+            id="nothing is limited, so nobody need know",
         ),
         pytest.param(with_preemption(), id="preemption has its rights without gates"),
         pytest.param(with_node(injected("n1", "cdi", "nvidia")), id="CDI needs no RuntimeClass"),

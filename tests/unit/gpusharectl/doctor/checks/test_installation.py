@@ -31,6 +31,7 @@ from tests.unit.gpusharectl.doctor.checks.test_findings import (
     UNKNOWNS,
     certificate,
     gated,
+    limited,
     with_gates,
     with_preemption,
 )
@@ -92,7 +93,7 @@ def test_a_cluster_without_gpushare_is_told_so_first_with_its_gpu_nodes_and_what
     assert [line for line in text if "✓" in line] == []
     reasons = {line.partition(" (")[0] for line in text if "nothing to check:" in line}
     assert reasons == {"  - nothing to check: gpushare is not installed here"}
-    assert text[-1].endswith("0 ok, 45 nothing to check, 1 with findings (1 problem).")
+    assert text[-1].endswith("0 ok, 48 nothing to check, 1 with findings (1 problem).")
 
 
 BARE: dict[str, Callable[[], Facts]] = {
@@ -139,6 +140,7 @@ def another() -> list[Facts]:
         well(operators=(operator,)),
         replace(with_gates(), queues=frozenset({"other"}), pods=with_pods(gated()).pods),
         with_preemption(),
+        limited("16"),
         replace(certified, extenders=certified.extenders),
     ]
 
