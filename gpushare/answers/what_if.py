@@ -25,7 +25,7 @@ MAX_BODY: Final = 2**20  # the API server takes no larger object
 
 ALWAYS: Final = (
     "required anti-affinity of other pods",
-    "resource quota, admission and pod defaults of the namespace",
+    "quotas, admission and pod defaults of the namespace",
     "pods that are Pending already and would be scheduled first",
     "nodes that get no new pods for a while because bindings just failed there",
 )

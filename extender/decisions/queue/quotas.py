@@ -87,13 +87,14 @@ class Quotas:
 
         A reason is returned if that is less than the ask needs.
         """
-        if not ask.members:
+        units = [self._units_of(pod) for pod in ask.members]
+        if not any(units):
             return ask
         left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
         if not isinstance(left, Left):
             return ask if left is None else left
-        units = [self._units_of(pod) for pod in ask.members]
-        number = sum(total <= left.units for total in accumulate(units))
+        most = max(0, left.units)  # it is negative after the quota was lowered
+        number = sum(total <= most for total in accumulate(units))
         if number < max(1, ask.least):
             return OVER_QUOTA
         if number < len(ask.members):
@@ -105,13 +106,15 @@ class Quotas:
 
         Nothing is left out if all of them may be taken.
         """
-        left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
-        if not isinstance(left, Left):
-            return left or frozenset()
         used = Counter[str]()
         for slot in slots:
             for model in self._use.models_of(slot.node, slot.cards):
                 used[model] += slot.units
+        if not used:
+            return frozenset()
+        left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
+        if not isinstance(left, Left):
+            return left or frozenset()
         if used.total() > left.units:
             return OVER_QUOTA
         return frozenset(model for model, most in left.models.items() if used[model] > most)

@@ -335,3 +335,17 @@ async def test_a_plan_is_not_kept_if_less_is_left_of_the_quota_once_it_is_made(h
     monkeypatch.setattr(planner, "plan", slow)
     await check(admission)
     assert (api.patches, cluster.held) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "namespace",
+    [Namespace("default", quota=parse("0")), Namespace("default", problem="it is wrong")],
+    ids=["none left", "unreadable"],
+)
+async def test_a_gang_without_gpu_memory_needs_no_quota(here, namespace):
+    cluster, api, admission = here
+    cluster.add(pod("old", 4, node="a", annotations={ANNOTATION_CARDS: "GPU-0"}))
+    cluster.cluster.state.namespaces.put(namespace)
+    cluster.add(*gated("g", 2, 2, units=None))
+    await check(admission)
+    assert sorted(api.patches) == ["g-0", "g-1"]
