@@ -1,13 +1,15 @@
 """Builds packages of a Go module, and names what they are built from."""
 
 import hashlib
+import json
 import re
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from localcluster.errors import BuildError
+from localcluster.errors import BuildError, CommandError
+from localcluster.run import run
 from localcluster.state import cache_root
 from localcluster.toolchain import go_command, go_environment
 
@@ -41,6 +43,24 @@ def content(folder: Path, packages: Collection[str], how: object) -> str:
     for source in sorted(path for package in own for path in package.rglob("*.go")):
         digest.update(b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def module_folder(folder: Path, module: str) -> Path:
+    """Return where the sources of a module are that the go.mod in `folder` requires.
+
+    They are downloaded if they are missing. Raises BuildError if that fails.
+    """
+    go = go_command(folder / "go.mod", cache_root())
+    try:
+        found = run(
+            [str(go), "mod", "download", "-json", module],
+            cwd=folder,
+            env=go_environment(cache_root()),
+            seconds=300,
+        )
+    except CommandError as problem:
+        raise BuildError(f"{module} could not be downloaded: {problem}") from problem
+    return Path(json.loads(found)["Dir"])
 
 
 def go_build(

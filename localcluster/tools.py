@@ -4,6 +4,7 @@ from pathlib import Path
 
 from localcluster.build import kubernetes
 from localcluster.errors import UsageError
+from localcluster.gobuild import module_folder
 from localcluster.programs import Programs, Progress, provide_programs
 from localcluster.versions import DEFAULT
 
@@ -20,6 +21,8 @@ def tools() -> dict[str, Programs]:
     found = (
         Programs("helm", _SOURCES / "helm", helm),
         Programs("kubeadm", DEFAULT.module, kubeadm, told),
+        # Karpenter whose nodes are objects of the API server and nothing else.
+        Programs("kwok", _SOURCES / "karpenter", ("sigs.k8s.io/karpenter/kwok",)),
         # Without the service discoveries of clouds there is less than half to compile.
         Programs("promtool", _SOURCES / "promtool", promtool, tags=_KUBERNETES_DISCOVERY),
     )
@@ -31,7 +34,19 @@ def tool(name: str, progress: Progress) -> Path:
 
     Raises UsageError for an unknown name, BuildError for any compiler error.
     """
+    return provide_programs(_known(name), progress) / name
+
+
+def tool_module(name: str, module: str) -> Path:
+    """Return the folder of a module's sources from which the program called `name` is built.
+
+    Raises UsageError for an unknown name, BuildError if it cannot be downloaded.
+    """
+    return module_folder(_known(name).module, module)
+
+
+def _known(name: str) -> Programs:
     known = tools()
     if name not in known:
         raise UsageError(f"no such tool: {name!r}; there are: {', '.join(known)}")
-    return provide_programs(known[name], progress) / name
+    return known[name]
