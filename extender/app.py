@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from extender.autoscaling.placeholders import Placeholders
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
 from extender.binding.timing import OVERDUE_SECONDS, UNACKNOWLEDGED_SECONDS, WRITE_SECONDS
@@ -152,6 +153,15 @@ class _Extender:
                 notice=self._events.put,
                 settings=configuration.preemption,
             )
+        election = configuration.leader_election
+        self._placeholders = Placeholders(
+            cluster.state,
+            self._planning.slices,
+            writer,
+            self._events.put,
+            namespace=election.namespace if election else NAMESPACE,
+            is_on=configuration.queue.autoscaled,
+        )
         self._overbooked = OverbookedEvictor(cluster.state, writer, self._events.put, self._clock)
         self._reconciler = Reconciler(
             cluster.state,
@@ -309,6 +319,7 @@ class _Extender:
             self._events.write(self._writer),
             self._gangs.run(),
             self._wake_ups.run(),
+            self._placeholders.run(),
             StaleNominations(self._cluster.state, self._releaser).run(),
         ]
         if self._configuration.evict_after_seconds:

@@ -58,6 +58,10 @@ LABEL_PREEMPTIBLE: Final = "gpushare.aliyun.com/preemptible"
 # Pod annotation, extender, written before the first eviction for the pod: its victims. A hint.
 ANNOTATION_EVICTING: Final = "gpushare.aliyun.com/evicting"
 
+# Label of a pod that only autoscalers are to see, extender: the uid of the pod that needs a node.
+# An annotation with the same name has that pod's namespace and name, for people.
+LABEL_PLACEHOLDER: Final = "gpushare.aliyun.com/placeholder-for"
+
 # Pod annotations, user: the placement policy (cards/placement_policy.py).
 ANNOTATION_NODE_POLICY: Final = "gpushare.aliyun.com/node-policy"
 ANNOTATION_CARD_POLICY: Final = "gpushare.aliyun.com/card-policy"

@@ -14,6 +14,7 @@ from extender.binding.timing import (
     READ_SECONDS,
     WRITE_SECONDS,
 )
+from extender.decisions.autoscaling.placeholders import PLACEHOLDER, is_placeholder
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.wire import BindingArgs
 from gpushare.annotations import pod_annotations
@@ -177,6 +178,8 @@ class Binder:
 
     def _decide(self, pod: Pod, node: str) -> _Decision:
         """Choose and reserve; raises RequestError or NoRoom and then changes nothing."""
+        if is_placeholder(pod):
+            raise NoRoom(f"pod {pod.key} is never bound: {PLACEHOLDER.text}")
         request = self._state.request_of(pod)
         why = self._scheduling.members.why_not_bind(pod, node)
         if why is not None:

@@ -78,6 +78,15 @@ class Writer:
         """Ask whether the pod could be evicted now; nothing is written. Raises as ``evict_pod``."""
         await self._kube.evict_pod(pod, any_version=True, is_trial=True, seconds=SIDE_SECONDS)
 
+    async def create_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
+        async with self._write(SIDE_SECONDS, "creation of a pod"):
+            await self._kube.create_pod(namespace, body, seconds=SIDE_SECONDS)
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Delete exactly this uid at once; it runs nowhere."""
+        async with self._write(SIDE_SECONDS, f"deletion of {pod.key}"):
+            await self._kube.delete_pod(pod, seconds=SIDE_SECONDS)
+
     async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         async with self._write(SIDE_SECONDS, "event"):
             await self._kube.create_event(namespace, event, seconds=SIDE_SECONDS)

@@ -45,6 +45,7 @@ class ClusterState:
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
+    ``placeholders`` are the pods that only autoscalers are to see: nothing else counts them.
     ``nominated`` are the pods without a node whose nominated node the extender has written.
     ``ending`` knows the pods on nodes that are being deleted.
     ``rooms`` are for sentences about Pending pods. ``gangs``, ``preemptions`` and ``queue`` are
@@ -59,6 +60,7 @@ class ClusterState:
         self.pods = PodRecords(policies, self.ledger.changes.add)
         self.zone_roles: tuple[ZoneRole, ...] = ()
         self.gated_without_need: dict[str, Pod] = {}
+        self.placeholders: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
         self.ending = EndingPods(clock.monotonic, lambda uid: bool(self.use.node_of(uid)))
         self.nodes: dict[str, Node] = {}

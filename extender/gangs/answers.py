@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from extender.decisions.filter import Filtered
+from extender.decisions.autoscaling.placeholders import PLACEHOLDER, is_placeholder
+from extender.decisions.filter import Filtered, reject_all
 from extender.decisions.gangs.members import Missing
 from extender.decisions.preemption.proposals import Proposals, Veto
 from extender.decisions.scheduling import Scheduling
@@ -27,6 +28,8 @@ class GangAnswers:
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
+        if is_placeholder(pod):
+            return reject_all(nodes, PLACEHOLDER.text)
         found = await self._of_member(pod, nodes)
         if found is not None and await self._grace.waited(pod, found):
             found = await self._of_member(pod, nodes)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from extender.decisions.autoscaling.placeholders import is_placeholder
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.facts import GangViews
 from extender.decisions.pod_records import PodRecord
@@ -88,8 +89,9 @@ class ClusterWatch:
         for pod in items:
             listed.add(pod.uid)
             yield
-        for known in (self.pods.watched_uids, self.state.groups.uids, self.state.use.uids):
-            for uid in [uid for uid in known() if uid not in listed]:
+        known = self.pods.watched_uids, self.state.groups.uids, self.state.use.uids
+        for uids in (*known, self.state.placeholders.keys):
+            for uid in [uid for uid in uids() if uid not in listed]:
                 self._forget(uid)
                 yield
         for pod in items:
@@ -106,6 +108,13 @@ class ClusterWatch:
 
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod about which gpushare decides, or its new version."""
+        self.state.placeholders.pop(pod.uid, None)
+        if is_placeholder(pod):
+            self.state.placeholders[pod.uid] = pod
+        else:
+            self._decided_changed(pod)
+
+    def _decided_changed(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         if pod.is_terminal:
             self._forget(uid)
@@ -319,6 +328,7 @@ class ClusterWatch:
         self.ledger.remove_share(uid)
         self.scheduling.gangs.member_gone(uid)
         self.state.gated_without_need.pop(uid, None)
+        self.state.placeholders.pop(uid, None)
         self.state.nominated.pop(uid, None)
         self.state.ending.drop(uid)
         self.scheduling.nominated.pod_gone(uid)

@@ -220,6 +220,23 @@ class Kube:
         query = [("dryRun", "All")] if is_trial else ()
         await self.request("POST", path, query=query, body=body, seconds=seconds)
 
+    async def create_pod(
+        self, namespace: str, body: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS
+    ) -> None:
+        """Create a pod. Raises Conflict if there is one of its name."""
+        path = paths.pods(namespace=namespace).path
+        await self.request("POST", path, body=body, seconds=seconds)
+
+    async def delete_pod(self, pod: Pod, *, seconds: float = REQUEST_SECONDS) -> None:
+        """Delete exactly this uid, without a grace period.
+
+        Raises NotFound if it is deleted, Conflict if the name is now another pod's.
+        """
+        meta = pod.metadata
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta.uid}}
+        path = paths.pod_path(meta.namespace, meta.name)
+        await self.request("DELETE", path, body=body, seconds=seconds)
+
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""
         path = paths.node_path(name) + ("/status" if status else "")

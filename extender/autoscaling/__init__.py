@@ -1,0 +1,1 @@
+"""What the leader writes so that autoscalers add nodes that gpushare needs."""

@@ -1,0 +1,122 @@
+"""Creates placeholders for pods that need a new node, and deletes them as soon as they do not."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from extender.decisions.autoscaling.body import body
+from extender.decisions.autoscaling.placeholders import (
+    Placeholder,
+    is_placeholder,
+    placeholders,
+    waiting_pods,
+)
+from extender.decisions.cluster_state import ClusterState
+from extender.watch.events import Notice
+from gpushare.contract import LABEL_PLACEHOLDER
+from gpushare.errors import ApiError, Conflict, NotFound
+from gpushare.kube.backoff import Retries
+from gpushare.objects.model import Pod
+from gpushare.process.time_slices import Turns, rest
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS: Final = 0.3  # Karpenter waits for a second before it looks at new pods
+MOST_REST_SECONDS: Final = 5.0
+
+
+class PodWriter(Protocol):
+    """The part of ``Writer`` that this needs."""
+
+    async def create_pod(self, namespace: str, body: Mapping[str, Any], /) -> None: ...
+
+    async def delete_pod(self, pod: Pod, /) -> None: ...
+
+
+class Placeholders:
+    """``is_on``: otherwise those that a former leader has created are deleted, and no more.
+
+    All are in ``namespace``, which is gpushare's own.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        slices: Turns,
+        writer: PodWriter,
+        notice: Notice,
+        *,
+        namespace: str,
+        is_on: bool,
+    ) -> None:
+        self._state, self._slices, self._writer = state, slices, writer
+        self._notice, self._namespace, self._is_on = notice, namespace, is_on
+        self._retries: Retries[str] = Retries(state.clock)
+
+    async def run(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await self.check()
+            await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+
+    async def check(self) -> None:
+        """Create and delete what differs from what should exist."""
+        known = {pod.labels[LABEL_PLACEHOLDER]: pod for pod in self._known()}
+        wanted = {each.pod.uid: each for each in await self._wanted(known)}
+        self._retries.keep_only({*known, *wanted, *(pod.uid for pod in known.values())})
+        await asyncio.gather(
+            *(self._delete(uid, known[uid]) for uid in known.keys() - wanted),
+            *(self._create(wanted[uid]) for uid in wanted.keys() - known),
+        )
+
+    async def _wanted(self, known: Mapping[str, Pod]) -> tuple[Placeholder, ...]:
+        waiting = waiting_pods(self._state) if self._is_on else []
+        if not waiting:
+            return ()
+        return await self._slices.run(placeholders(self._state, waiting, known))
+
+    def _known(self) -> list[Pod]:
+        found = self._state.placeholders.values()
+        return [
+            pod
+            for pod in found
+            if pod.metadata.namespace == self._namespace
+            and is_placeholder(pod)
+            and not pod.metadata.deletion_timestamp
+        ]
+
+    async def _create(self, wanted: Placeholder) -> None:
+        pod, uid = wanted.pod, wanted.pod.uid
+        if not self._retries.is_ready(uid):
+            return
+        try:
+            await self._writer.create_pod(self._namespace, body(wanted, self._namespace))
+        except Conflict:
+            self._retries.tried(uid, landed=False)  # the watch shows it soon
+            return
+        except ApiError as err:
+            self._retries.tried(uid, landed=False)
+            log.warning("placeholder not created", extra={"pod": pod.key, "why": str(err)})
+            return
+        self._retries.tried(uid, landed=False)  # not again before the watch shows it
+        log.info("placeholder created", extra={"pod": pod.key, "like": wanted.like.name})
+        text = (
+            f"no GPU has room, although the sum of a node has: a placeholder in {self._namespace} "
+            f"asks autoscalers for a node like {wanted.like.name}"
+        )
+        self._notice(pod, "GpushareNodeMissing", text)
+
+    async def _delete(self, uid: str, placeholder: Pod) -> None:
+        if not self._retries.is_ready(placeholder.uid):
+            return
+        try:
+            await self._writer.delete_pod(placeholder)
+        except NotFound:
+            return
+        except ApiError as err:
+            self._retries.tried(placeholder.uid, landed=False)
+            log.warning("placeholder not deleted", extra={"for": uid, "why": str(err)})
+            return
+        log.info("placeholder deleted", extra={"for": uid})

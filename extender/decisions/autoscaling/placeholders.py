@@ -1,0 +1,235 @@
+"""Find the pods for which autoscalers add no node because they only add up GPU memory (pure).
+
+Autoscalers simulate kube-scheduler's own filters. If the free units of a node are enough in all,
+they believe that a pod fits there, also if no GPU has room for it. A *placeholder* is a pod that
+requests all units of an empty node: it fits nowhere, so they see that a node is missing.
+"""
+
+from collections.abc import Collection, Generator, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.pod_records import PodRecord
+from gpushare.cards.model import Inventory, Request
+from gpushare.contract import LABEL_PLACEHOLDER, RESOURCE_MEMORY
+from gpushare.errors import RequestError
+from gpushare.ledger.accounts import CardAccount, summed
+from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import PODS, Amounts
+from gpushare.placement import card_choice, node_constraints
+from gpushare.placement.card_choice import FreeCards
+from gpushare.placement.node_resources import free_resources, insufficient
+from gpushare.placement.reasons import Reason
+from gpushare.planning import eligibility
+from gpushare.planning.shapes import Reader, Shape
+
+MOST: Final = 10
+EXAMINED: Final = 500  # waiting pods, the most urgent first
+AFTER_SECONDS: Final = 5.0  # a pod that waits for less may get what is just becoming free
+
+PLACEHOLDER: Final = Reason("the pod is a placeholder, which only autoscalers are to see")
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A node like ``like`` is missing for ``pod``; ``asked`` is what the placeholder requests."""
+
+    pod: Pod
+    like: Node
+    asked: Amounts
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left of a node."""
+
+    cards: FreeCards
+    free: Amounts
+
+    def take(self, shape: Shape, request: Request, state: ClusterState) -> bool:
+        """Take what a pod needs of GPUs and of all else; return False if that does not fit."""
+        chosen = card_choice.select(self.cards, request, state.policies.card)
+        if chosen is None or not self.take_sum(shape):
+            return False
+        for place in list(chosen):
+            self.cards.use(place, request.units_per_card)
+        return True
+
+    def take_sum(self, shape: Shape) -> bool:
+        """Take what a pod needs if GPUs are added up; return False if that does not fit."""
+        if insufficient(self.free, dict(shape.amounts)):
+            return False
+        for name, amount in shape.amounts:
+            self.free[name] -= amount
+        return True
+
+
+def is_placeholder(pod: Pod) -> bool:
+    """Return whether a pod only says that a node is missing. One on a node counts as any other."""
+    return LABEL_PLACEHOLDER in pod.labels and not pod.node
+
+
+def waiting_pods(state: ClusterState) -> list[Pod]:
+    """Return the pods that the extender has rejected on all nodes for a while, by urgency."""
+    now = state.clock.monotonic()
+    pods = [
+        record.pod
+        for record in state.pods.pending.values()
+        if record.pod is not None and _waits(state, record, record.pod, now)
+    ]
+    pods.sort(key=_urgency)
+    return pods[:EXAMINED]
+
+
+def placeholders(
+    state: ClusterState, waiting: Collection[Pod], kept: Collection[str]
+) -> Generator[None, None, tuple[Placeholder, ...]]:
+    """Return the placeholders that should exist for waiting pods, in short steps.
+
+    Pods that would fit on one new node together have one. Those in ``kept`` (uids) come first: a
+    placeholder that exists stays. There are at most MOST.
+    """
+    trial = _Trial(state)
+    hidden = yield from trial.hidden(waiting)
+    hidden.sort(key=lambda each: each[0].uid not in kept)
+    for pod, shape in hidden:
+        yield
+        trial.give_new_node(pod, shape)
+        if len(trial.found) == MOST:
+            break
+    return tuple(trial.found)
+
+
+class _Trial:
+    """Places pods in thought: first on GPUs, then as autoscalers do, then on new nodes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state, self._reader = state, Reader(state)
+        self._names = sorted(state.node_names())
+        self._rooms: dict[str, _Room | None] = {}
+        self._new: list[tuple[Node, _Room]] = []
+        self._likes: dict[Hashable, tuple[Node, Inventory] | None] = {}
+        self.found: list[Placeholder] = []
+
+    def hidden(self, waiting: Collection[Pod]) -> Generator[None, None, list[tuple[Pod, Shape]]]:
+        """Return the pods that fit on no GPU, and of which autoscalers believe that they fit."""
+        lacking: list[tuple[Pod, Shape]] = []
+        full: set[Hashable] = set()
+        for pod in waiting:
+            try:
+                shape = self._reader.shape_of(pod)
+            except RequestError:
+                continue
+            if shape.key in full or not (yield from self._fits(shape)):
+                full.add(shape.key)
+                lacking.append((pod, shape))
+        hidden: list[tuple[Pod, Shape]] = []
+        seen: set[Hashable] = set()  # autoscalers see these wait
+        for pod, shape in lacking:
+            if shape.key not in seen and (yield from self._seems_to_fit(shape)):
+                hidden.append((pod, shape))
+            else:
+                seen.add(shape.key)
+        return hidden
+
+    def give_new_node(self, pod: Pod, shape: Shape) -> None:
+        """Place a pod on a new node, if there can be one on which it fits."""
+        request, state = shape.request, self._state
+        if request is None:
+            return
+        for node, room in self._new:
+            if not node_constraints.why_not(pod, node) and room.take(shape, request, state):
+                return
+        if shape.key not in self._likes:
+            self._likes[shape.key] = self._smallest(shape, request)
+        like = self._likes[shape.key]
+        if like is None:
+            return
+        node, inventory = like
+        room = _empty(node, inventory)
+        units = room.free[RESOURCE_MEMORY]
+        room.take(shape, request, state)
+        self._new.append((node, room))
+        asked = {name: amount for name, amount in shape.amounts if name != PODS}
+        self.found.append(Placeholder(pod, node, asked | {RESOURCE_MEMORY: units}))
+
+    def _fits(self, shape: Shape) -> Generator[None, None, bool]:
+        ledger = self._state.ledger
+        for name in self._names:
+            yield
+            room = self._room(name)
+            if room is None or shape.request is None:
+                continue
+            if eligibility.why_not(self._state, name, shape, ledger.account(name)) is not None:
+                continue
+            if room.take(shape, shape.request, self._state):
+                return True
+        return False
+
+    def _seems_to_fit(self, shape: Shape) -> Generator[None, None, bool]:
+        for name in self._names:
+            yield
+            node, room = self._state.node(name), self._room(name)
+            if node is None or room is None or node_constraints.why_not(shape.pod, node):
+                continue
+            if room.take_sum(shape):
+                return True
+        return False
+
+    def _room(self, name: str) -> _Room | None:
+        if name not in self._rooms:
+            account, free = self._state.ledger.account(name), self._state.free_resources(name)
+            self._rooms[name] = None
+            if account is not None and free is not None:
+                self._rooms[name] = _Room(FreeCards(account), dict(free))
+        return self._rooms[name]
+
+    def _smallest(self, shape: Shape, request: Request) -> tuple[Node, Inventory] | None:
+        """Return the node with the fewest units that would take the pod if it were empty."""
+        state = self._state
+        found: list[tuple[int, str, Node, Inventory]] = []
+        for name in self._names:
+            node, account = state.node(name), state.ledger.account(name)
+            if node is None or account is None:
+                continue
+            if eligibility.why_not(state, name, shape, account) is not None:
+                continue
+            try:
+                room = _empty(node, account.inventory)
+            except RequestError:
+                continue
+            units = room.free.get(RESOURCE_MEMORY, 0)
+            if units and room.take(shape, request, state):
+                found.append((units, name, node, account.inventory))
+        if not found:
+            return None
+        *_, node, inventory = min(found, key=lambda each: each[:2])
+        return node, inventory
+
+
+def _empty(node: Node, inventory: Inventory) -> _Room:
+    account = summed(inventory, [CardAccount(card, 0, 0, 0) for card in inventory.cards])
+    return _Room(FreeCards(account), free_resources(node))
+
+
+def _waits(state: ClusterState, record: PodRecord, pod: Pod, now: float) -> bool:
+    """Return whether a new node may be what a pod lacks.
+
+    For one with a nominated node room is being made, and a pod with a slot has room.
+    """
+    asked = record.asked
+    is_rejected = asked is not None and asked.reasons and now - asked.since >= AFTER_SECONDS
+    return bool(
+        is_rejected
+        and record.request is not None
+        and pod.is_plain
+        and not pod.metadata.deletion_timestamp
+        and not pod.status.nominated_node_name
+        and state.preemptions.of(pod.uid) is None
+        and state.ledger.slot_of(pod.uid) is None
+    )
+
+
+def _urgency(pod: Pod) -> tuple[int, str, str]:
+    return -pod.priority, pod.metadata.creation_timestamp or "", pod.uid
