@@ -95,6 +95,7 @@ LABELS: Final = dict.fromkeys(
         contract.LABEL_REPLICA_INDEX,
         contract.LABEL_JOB_ROLE,
         contract.LABEL_PREEMPTIBLE,
+        contract.LABEL_PLACEHOLDER,
     ),
     MOST_VALUE,
 )
