@@ -65,7 +65,9 @@ _STARTUP_TAINT: Final = "gpushare-startup-taint"  # of the component of that nam
 _SCHEDULER_NAME: Final = "gpushare-scheduler-name"
 _GATES: Final = "gpushare-gates"  # of the component gates
 _PREEMPTION: Final = "gpushare-preemption"  # of the component of that name
+_AUTOSCALING: Final = "gpushare-autoscaling"
 _POLICIES: Final = (
+    _AUTOSCALING,
     "gpushare-bindings",
     "gpushare-cdi-annotations",
     "gpushare-decisions",
@@ -116,8 +118,9 @@ REST: Final = (
         "ClusterRole", _RBAC, (*_PROGRAMS, _STARTUP_TAINT, _GATES, _PREEMPTION, _METRICS), ""
     ),
     ObjectKind("RoleBinding", _RBAC, (SCHEDULER,), "kube-system"),
-    ObjectKind("RoleBinding", _RBAC, _PROGRAMS),
-    ObjectKind("Role", _RBAC, _PROGRAMS),
+    ObjectKind("RoleBinding", _RBAC, (*_PROGRAMS, _AUTOSCALING)),
+    ObjectKind("Role", _RBAC, (*_PROGRAMS, _AUTOSCALING)),
+    ObjectKind("PriorityClass", "/apis/scheduling.k8s.io/v1", ("gpushare-placeholder",), ""),
     ObjectKind("ServiceAccount", "/api/v1", (*_PROGRAMS, _METRICS)),
     ObjectKind(
         "ConfigMap",

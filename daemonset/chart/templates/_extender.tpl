@@ -3,7 +3,7 @@
 {{- if or .Values.reading.enabled .Values.monitoring.podMonitor.enabled }}true{{ end -}}
 {{- end -}}
 
-{{- /* The extender's file: that of kustomize's base, listeners and preemption, then the values. */ -}}
+{{- /* The extender's file: that of kustomize's base, listeners, preemption and autoscalers, then the values. */ -}}
 {{- define "gpushare.configuration" -}}
 {{- $base := .Files.Get "files/base/configuration/extender.yaml" | fromYaml -}}
 {{- $tls := dict "certificate" "/etc/gpushare-tls/tls.crt" "key" "/etc/gpushare-tls/tls.key" -}}
@@ -16,6 +16,7 @@
 {{- end -}}
 {{- if $listen }}{{ $_ := set $base "listen" $listen }}{{ end -}}
 {{- if .Values.preemption.enabled }}{{ $_ := set $base "preemption" (dict "enabled" true) }}{{ end -}}
+{{- if .Values.autoscaling.enabled }}{{ $_ := set $base "queue" (dict "autoscaled" true) }}{{ end -}}
 {{- $own := dict "memoryUnit" .Values.unit -}}
 {{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
 {{- end -}}

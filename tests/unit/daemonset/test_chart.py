@@ -31,6 +31,10 @@ PLAIN: dict[str, Any] = {
 }
 SAME: dict[str, dict[str, Any]] = {
     BASE: {},
+    "daemonset/components/autoscaling": {
+        "autoscaling": {"enabled": True},
+        "extender": {"configuration": {"queue": {"autoscaled": False}}},
+    },
     "daemonset/components/before-1.30": {"policies": False},
     "daemonset/components/default-runtime": {"plugin": {"runtimeClassName": ""}},
     "daemonset/components/driver-root": {"plugin": {"driverRoot": DRIVER}},
@@ -399,6 +403,14 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
         (
             {"extender": {"configuration": {"preemption": {"enabled": True}}}},
             "extender.configuration.preemption.enabled is true, but only preemption.enabled gives",
+        ),
+        (
+            {"extender": {"configuration": {"queue": {"autoscaled": True}}}},
+            "extender.configuration.queue.autoscaled is true, but only autoscaling.enabled gives",
+        ),
+        (
+            {"autoscaling": {"enabled": True}, "policies": False},
+            "autoscaling.enabled needs the policy that restricts the extender to placeholders",
         ),
         ({"certificates": {"days": 89}}, "at '/certificates/days': minimum: got 89, want 90"),
     ],

@@ -13,6 +13,7 @@ from deviceplugin.lifecycle.departure import LEAVE_SECONDS
 from extender import probe
 from extender.__main__ import parse as parse_extender
 from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
+from extender.decisions.autoscaling.body import PRIORITY_CLASS
 from extender.leadership import election as leadership
 from extender.routes import Routes
 from extender.server.listeners import STOP_SECONDS
@@ -31,6 +32,7 @@ from gpushare.contract import (
     LABEL_GANG,
     LABEL_KUEUE_GROUP,
     LABEL_NODE,
+    LABEL_PLACEHOLDER,
     LABEL_POD_GROUP,
     LABEL_QUEUE,
     NO_CARD,
@@ -248,6 +250,28 @@ def test_with_its_component_and_no_other_the_extender_may_prepare_evictions(rend
         for folder in others
         if name in {each["metadata"]["name"] for each in render(folder).all}
     ]
+
+
+def test_with_its_component_the_extender_may_create_placeholders_in_its_namespace(render):
+    name = "gpushare-autoscaling"
+    objects = render("daemonset/components/autoscaling")
+    role = objects.one("Role", name)
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete"]}
+    ]
+    assert objects.one("RoleBinding", name)["roleRef"] == {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "Role",
+        "name": name,
+    }
+    policy = objects.one(POLICY, name)["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    assert f"serviceaccount:{NAMESPACE}:{EXTENDER}" in str(policy["matchConditions"])
+    assert LABEL_PLACEHOLDER in str(policy["validations"])
+    assert objects.one("PriorityClass", PRIORITY_CLASS)["preemptionPolicy"] == "Never"
+    assert PRIORITY_CLASS in str(policy["validations"])
+    assert not extender_settings(objects).queue.autoscaled
 
 
 def test_a_configuration_in_a_component_of_the_users_own_is_the_last_word(render_own):
@@ -571,7 +595,7 @@ def test_components_that_do_not_exclude_each_other_go_together(render_own, runti
     others = {"before-1.30", "network-policy", "preemption", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root", "simulated-gpus"}
     # before-1.30 has no place for them.
-    with_policies = {"gates", "gates-webhook", "scheduler-name", "startup-taint"}
+    with_policies = {"autoscaling", "gates", "gates-webhook", "scheduler-name", "startup-taint"}
     assert others | exclusive | with_policies == {Path(each).name for each in COMPONENTS}
     objects = render_own(own(runtime, binding, *sorted(others)))
     settings = plugin_settings(objects)

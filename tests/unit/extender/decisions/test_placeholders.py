@@ -146,7 +146,7 @@ def test_a_pod_that_other_rules_may_keep_off_a_new_node_gets_none():
     assert not names(bench)
 
 
-def test_a_placeholder_goes_where_its_needymay_go_and_counts_for_nobody():
+def test_a_placeholder_goes_where_its_pod_may_go_and_counts_for_nobody():
     bench = busy_node()
     here = labelled(node("n", 16, 16), {"zone": "a", INSTANCE_TYPE: "large"})
     bench.cluster.node_changed(here)
