@@ -216,7 +216,8 @@ def _empty(node: Node, inventory: Inventory) -> _Room:
 def _waits(state: ClusterState, record: PodRecord, pod: Pod, now: float) -> bool:
     """Return whether a new node may be what a pod lacks.
 
-    For one with a nominated node room is being made, and a pod with a slot has room.
+    For one with a nominated node room is being made, and a pod with a slot has room. One over the
+    quota of its namespace would not get a new node.
     """
     asked = record.asked
     is_rejected = asked is not None and asked.reasons and now - asked.since >= AFTER_SECONDS
@@ -228,6 +229,7 @@ def _waits(state: ClusterState, record: PodRecord, pod: Pod, now: float) -> bool
         and not pod.status.nominated_node_name
         and state.preemptions.of(pod.uid) is None
         and state.ledger.slot_of(pod.uid) is None
+        and not isinstance(state.quotas.why_not(pod, record.request), Reason)
     )
 
 

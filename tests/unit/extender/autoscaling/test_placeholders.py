@@ -12,6 +12,8 @@ from gpushare.errors import ApiError, NoRoom
 from gpushare.objects.model import Pod
 from gpushare.objects.scheduling import SchedulingGate
 from gpushare.process.time_slices import Turns
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import Quota
 from tests.builders import pod
 from tests.unit.extender.scripted import Bench, bound, changed
 
@@ -103,6 +105,14 @@ async def test_it_is_deleted_once_its_pod_no_longer_waits(change):
         stage.bench.add(changed(now, spec={"scheduling_gates": (gate,)}))
     await stage.check()
     assert stage.writer.deleted == ["uid-p"]
+
+
+async def test_none_is_created_for_a_pod_that_the_quota_of_its_namespace_keeps_waiting():
+    stage = Stage()
+    stage.needy()
+    stage.bench.cluster.state.namespaces.put(Namespace("default", quota=Quota(20)))
+    await stage.check(3)
+    assert stage.writer.created == []
 
 
 async def test_those_of_a_former_leader_are_deleted_without_the_setting():
