@@ -14,6 +14,7 @@ from localcluster.state import cache_root
 from localcluster.toolchain import go_command, go_environment
 
 _LAST_LINES: Final = 20
+_DOWNLOAD_SECONDS: Final = 300
 
 
 def module_version(folder: Path, module: str) -> str:
@@ -28,6 +29,21 @@ def module_version(folder: Path, module: str) -> str:
             f"{folder / 'go.mod'} does not require {module}; add it to the tool block and tidy"
         )
     return match[1]
+
+
+def module_folder(folder: Path, module: str) -> Path:
+    """Return the folder with all files of a module that the go.mod in `folder` requires.
+
+    It is downloaded if this machine does not have it. Raises BuildError.
+    """
+    go = go_command(folder / "go.mod", cache_root())
+    command = [str(go), "mod", "download", "-json", module]
+    environment = go_environment(cache_root())
+    try:
+        said = run(command, cwd=folder, env=environment, seconds=_DOWNLOAD_SECONDS)
+    except CommandError as problem:
+        raise BuildError(f"{module} was not downloaded: {problem}") from problem
+    return Path(json.loads(said)["Dir"])
 
 
 def content(folder: Path, packages: Collection[str], how: object) -> str:

@@ -110,6 +110,7 @@ node_runtimes = _needed("node_runtimes")  # CRI-O's programs; containerd 1.7 is 
 helm = _needed("helm")
 kubeadm = _needed("kubeadm")
 promtool = _needed("promtool")
+kueue = _needed("kueue")  # the programs of Kueue and JobSet
 registry = _needed("registry")  # the program of a registry of images
 browser = _needed("browser")  # Chromium's program
 axe = _needed("axe")  # axe-core's script

@@ -17,6 +17,7 @@ from typing import Final
 
 import pytest
 
+from localcluster import kueue
 from localcluster.build import Progress, build
 from localcluster.errors import BuildError, HostError, LocalClusterError
 from localcluster.gpushare import ROOT
@@ -91,6 +92,7 @@ NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "browser": _browser,
     "axe": axe_core,
     "registry": _registry,
+    "kueue": kueue.programs,
     **{name: partial(tool, name) for name in ("helm", "kubeadm", "promtool")},
 }
 
@@ -103,6 +105,7 @@ LATER: Final[Mapping[str, tuple[Need, ...]]] = {
     "helm": (),
     "kubeadm": (),
     "promtool": (),
+    "kueue": (),
 }
 _builders: list[subprocess.Popen[bytes]] = []  # an unreferenced Popen warns while it runs
 
