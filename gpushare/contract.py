@@ -23,6 +23,8 @@ LABEL_GANG_MINIMUM: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 LABEL_POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 LABEL_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 ANNOTATION_KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+# How Kueue's scheduling gates begin.
+KUEUES_GATES: Final = "kueue.x-k8s.io/"
 # Pod annotation, Kueue: "true" if the group serves, so that it never completes as a whole.
 ANNOTATION_KUEUE_SERVING: Final = "kueue.x-k8s.io/pod-group-serving"
 

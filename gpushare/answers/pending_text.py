@@ -14,6 +14,7 @@ from gpushare.answers.pending import Free, Pending
 from gpushare.answers.pending_ends import Ending
 from gpushare.answers.queue import over_quota
 from gpushare.answers.queue.text import BEHIND_FIRST
+from gpushare.contract import KUEUES_GATES
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
 
@@ -156,7 +157,13 @@ def _ending(_: Pending) -> str:
 
 def _gated(found: Pending) -> str:
     gates = _quoted(found.gates)
-    return f"kube-scheduler ignores it until its scheduling gates are removed: {gates}"
+    text = f"kube-scheduler ignores it until its scheduling gates are removed: {gates}"
+    if KUEUES_GATES in found.gates:
+        text += (
+            " Kueue removes its gates when it admits the pod: `kubectl describe workloads` says "
+            "what it waits for."
+        )
+    return text
 
 
 def _quota(found: Pending) -> str:

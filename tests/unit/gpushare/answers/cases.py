@@ -217,7 +217,9 @@ CASES = [
         [EIGHT],
         [],
         refused(GATED, "Scheduling is blocked due to non-empty scheduling gates"),
-        "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/queue.",
+        "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/queue. "
+        "Kueue removes its gates when it admits the pod: `kubectl describe workloads` says what it "
+        "waits for.",
     ),
     Case(
         "it has a scheduling gate, and is larger than any GPU",
@@ -226,7 +228,8 @@ CASES = [
         refused(GATED, "Scheduling is blocked due to non-empty scheduling gates"),
         "needs 29.3 GiB on one GPU, larger than any GPU (the largest has 16 GiB). It "
         "fits if it asks for 16 GiB or less. kube-scheduler ignores it until its "
-        "scheduling gates are removed: kueue.x-k8s.io/queue.",
+        "scheduling gates are removed: kueue.x-k8s.io/queue. Kueue removes its gates when it "
+        "admits the pod: `kubectl describe workloads` says what it waits for.",
     ),
     Case(
         "kube-scheduler excludes every node",
