@@ -38,7 +38,7 @@ test: setup  ## run all tests; those with a cluster need root on Linux
 # VERSIONS=all (or some: `python -m tests.trials.versions --help`) adds what depends on kube-scheduler, on each
 # of these versions of Kubernetes.
 VERSIONS ?=
-trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects, gangs, their containers and plans, preemption; 65 minutes (root, Linux)
+trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects, gangs, their containers and plans, preemption, Kueue; 68 minutes (root, Linux)
 	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.nodes
@@ -51,6 +51,7 @@ trials: setup  ## run the long trials: GPUs of containers, node setups, faults, 
 	$(RUN) python -m tests.trials.plans
 	$(RUN) python -m tests.trials.victims
 	$(RUN) python -m tests.trials.preemption
+	$(RUN) python -m tests.trials.kueue
 	$(if $(VERSIONS),$(RUN) python -m tests.trials.versions $(VERSIONS))
 
 soak: setup  ## run the tests with all cases and the longest trials for two hours, and watch for growth

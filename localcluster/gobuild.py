@@ -61,24 +61,6 @@ def content(folder: Path, packages: Collection[str], how: object) -> str:
     return digest.hexdigest()[:16]
 
 
-def module_folder(folder: Path, module: str) -> Path:
-    """Return where the sources of a module are that the go.mod in `folder` requires.
-
-    They are downloaded if they are missing. Raises BuildError if that fails.
-    """
-    go = go_command(folder / "go.mod", cache_root())
-    try:
-        found = run(
-            [str(go), "mod", "download", "-json", module],
-            cwd=folder,
-            env=go_environment(cache_root()),
-            seconds=300,
-        )
-    except CommandError as problem:
-        raise BuildError(f"{module} could not be downloaded: {problem}") from problem
-    return Path(json.loads(found)["Dir"])
-
-
 def go_build(
     folder: Path,
     packages: Collection[str],

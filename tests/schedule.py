@@ -9,7 +9,9 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-_OWN: Final = re.compile(r"\bCluster\.up\(|\btests\.cluster\.bringup\b|\bmatrix_cluster\(")
+_OWN: Final = re.compile(
+    r"\bCluster\.up\(|\btests\.cluster\.bringup\b|\bmatrix_cluster\(|\bkueue_in_front\("
+)
 _SECOND_HALF: Final = "test_p"  # modules before it take half the time: `pytest --durations=0`
 
 

@@ -23,6 +23,10 @@ RUN_BY: Final = tuple(
             "test_a_seed_is_the_same_run_in_every_process",
         ),
         (
+            r"kubectl -n team-a delete workload tune",
+            "test_quota_of_a_gang_that_finds_no_room_comes_back_for_the_next_workload",
+        ),
+        (
             r"promtool (check|test) rules monitoring/\S+",
             "test_prometheus_takes_the_rules_and_they_do_what_their_tests_say",
         ),
