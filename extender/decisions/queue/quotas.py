@@ -54,8 +54,10 @@ class Quotas:
         if found.quota is None:
             return None
         used, quota = self._use.used(namespace, besides=besides), found.quota
-        units = inf if quota.units is None else quota.units - used.total()
-        return Left(units, {model: most - used[model] for model, most in quota.models.items()})
+        # Nothing is left, and not less, of a quota that was lowered: other models may be used.
+        units = inf if quota.units is None else max(0, quota.units - used.total())
+        models = {model: max(0, most - used[model]) for model, most in quota.models.items()}
+        return Left(units, models)
 
     def why_not(self, pod: Pod, request: Request, *, promised: int = 0) -> Reason | frozenset[str]:
         """Return why a pod may not be placed, or else the models of GPUs that it may not get.

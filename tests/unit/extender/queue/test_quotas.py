@@ -279,6 +279,17 @@ async def test_a_pod_that_cannot_use_its_slot_gets_no_gpu_beyond_the_quota_of_a_
     assert list(await cluster.schedule("p")) == ["p"]
 
 
+async def test_a_quota_of_a_model_that_was_lowered_below_its_use_does_not_limit_other_models(mixed):
+    cluster, api, admission = mixed
+    limit(cluster, "T4=12")
+    cluster.add(pod("p", 12))
+    await cluster.bind("p", "small")
+    limit(cluster, "T4=4")
+    cluster.add(waiting("q", 4), *gated("g", 2, 2, units=4))
+    await check(admission)
+    assert set(api.patches) == {"q", "g-0", "g-1"}
+
+
 async def test_a_model_that_a_namespace_may_not_use_is_no_lack_of_room_for_others(mixed):
     cluster, api, admission = mixed
     limit(cluster, "T4=0")
