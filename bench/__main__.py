@@ -27,7 +27,13 @@ _EACH: Final = (
     "bench.deviceplugin",
 )
 USUAL: Final = (*_EACH, "bench.gangs", "bench.throughput --rows exact,small --rounds 3")
-ALL: Final = (*_EACH, "bench.gangs", "bench.throughput", "bench.throughput --settings")
+ALL: Final = (
+    *_EACH,
+    "bench.gangs",
+    "bench.admissions",
+    "bench.throughput",
+    "bench.throughput --settings",
+)
 
 
 def main() -> int:

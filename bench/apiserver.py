@@ -94,12 +94,14 @@ class ApiServer:
                 seen.add(name)
                 yield name, pod.node
 
-    async def changes(self, label: str, since: str) -> AsyncIterator[tuple[str, Pod]]:
+    async def changes(
+        self, label: str, since: str, path: str = PODS
+    ) -> AsyncIterator[tuple[str, Pod]]:
         """Yield the type and pod of each event of a watch."""
         limit = aiohttp.ClientTimeout(total=None)
         while True:  # the server ends a watch whose reader was slow for a moment
             query = urlencode({"watch": "true", "labelSelector": label, "resourceVersion": since})
-            async with self._session.get(f"{self._server}{PODS}?{query}", timeout=limit) as answer:
+            async with self._session.get(f"{self._server}{path}?{query}", timeout=limit) as answer:
                 async for line in answer.content:
                     event = _decode_event(line)
                     since = event.object.metadata.resource_version

@@ -70,12 +70,27 @@ def served_version(cluster: Cluster) -> str:
 def by_webhook(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[None]:
     """Gate pods by an extender on the host while the context lasts."""
     own = certificate(folder, "webhook")
-    shown = {"certificate": str(own), "key": str(own.with_suffix(".key"))}
-    admission = {"host": "127.0.0.1", "port": _WEBHOOK_PORT, "tls": shown}
-    Gpushare(cluster).start_extender(listen={"admission": admission}, **settings)
+    listen = {"admission": admission_at("127.0.0.1", own)}
+    Gpushare(cluster).start_extender(listen=listen, **settings)
+    try:
+        with webhook_at(cluster, "127.0.0.1", own):
+            yield
+    finally:
+        cluster.stop("extender")
+
+
+def admission_at(host: str, own: Path) -> dict[str, Any]:
+    """Return the extender's setting for the webhook's address, with this certificate."""
+    tls = {"certificate": str(own), "key": str(own.with_suffix(".key"))}
+    return {"host": host, "port": _WEBHOOK_PORT, "tls": tls}
+
+
+@contextmanager
+def webhook_at(cluster: Cluster, host: str, own: Path) -> Iterator[None]:
+    """Gate pods by an extender that listens at this address while the context lasts."""
     text = (COMPONENTS / "gates-webhook" / "webhook.yaml").read_text()
     service = text.partition("      service:\n")[2].partition("    rules:\n")[0]
-    url = f"https://127.0.0.1:{_WEBHOOK_PORT}/gpushare-scheduler/gating"
+    url = f"https://{host}:{_WEBHOOK_PORT}/gpushare-scheduler/gating"
     assert "path: /gpushare-scheduler/gating" in service
     text = text.replace(f"      service:\n{service}", f"      url: {url}\n")
     cluster.kubectl("apply", "-f", "-", stdin=text)
@@ -84,7 +99,6 @@ def by_webhook(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[None
         yield
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
-        cluster.stop("extender")
 
 
 def _trust(cluster: Cluster, authority: Path) -> None:

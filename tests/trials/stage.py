@@ -30,11 +30,17 @@ _CREATORS = 4
 
 
 def paper_gpu_node(
-    name: str, cards: int, units: int, *, unit_mib: int = 1, labels: Mapping[str, str] | None = None
+    name: str,
+    cards: int,
+    units: int,
+    *,
+    unit_mib: int = 1,
+    labels: Mapping[str, str] | None = None,
+    model: str = "",
 ) -> PaperNode:
     """Describe a node with an inventory of ``cards`` cards of ``units`` each."""
     made = tuple(
-        Card(index, f"GPU-{name}-{index}", units, tag=f"a{index}", minor=index)
+        Card(index, f"GPU-{name}-{index}", units, tag=f"a{index}", minor=index, model=model)
         for index in range(cards)
     )
     text = inventory.encode(Inventory(unit_mib, made, "0.1.0", "late"))
