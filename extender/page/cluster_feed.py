@@ -13,6 +13,7 @@ from gpushare.objects.model import Pod
 
 GANGS_SECONDS: Final = 1.0  # between two looks at all gangs
 GANGS_SHARE: Final = 20  # of the time, at most one part in so many for them
+PLACES_SECONDS: Final = 3.0  # between two looks at the queue
 GATED_SECONDS: Final = 10.0  # after which sentences about so many gated pods are written again
 GATED_PODS: Final = 500
 MOST_COST: Final = 50  # of one update, in sentences: 0.5 to 1.5 s with 1,000 full nodes
@@ -39,7 +40,7 @@ class ClusterFeed(Feed):
         self._owed: set[str] = set()  # pods whose sentence a later update writes
         self._old: set[str] = set()  # pods whose sentence a later update writes again
         self._evicting: dict[str, tuple[object, ...]] = {}  # by the uid of who gets the room
-        self._gangs_at = self._gated_at = 0.0
+        self._gangs_at = self._gated_at = self._places_at = 0.0
 
     def update(self) -> Iterator[None]:
         """Take in what has changed in the cluster since the last update, in short steps.
@@ -88,6 +89,9 @@ class ClusterFeed(Feed):
             group = self._state.groups.named(key)
             self._old.update(group.members if group is not None else ())
         yield from self._find_evicting()
+        if began >= self._places_at:
+            self.put_places((yield from self._state.queue.places()))
+            self._places_at = began + PLACES_SECONDS
         if began >= self._gated_at:
             number = yield from self._find_gated()
             self._gated_at = began + GATED_SECONDS * max(1, number / GATED_PODS)

@@ -1,4 +1,4 @@
-"""The live page's data: nodes, Pending pods and gangs as JSON, and what changed (pure).
+"""The live page's data: nodes, Pending pods, gangs and the queue as JSON, and changes (pure).
 
 One encoded text of each is kept for all viewers; unchanged ones are neither encoded nor sent again.
 """
@@ -25,14 +25,16 @@ HEADERS: Final = {
 }
 
 MOST_GANGS: Final = 500
+MOST_PLACED: Final = 500  # pods, of which the places are sent: 20 KB
 
 # First letter of a key; the rest is a node's name, a pod's UID, a gang's key, or nothing.
-_NODE, _POD, _GANG, _MORE = "n", "p", "g", "m"
+_NODE, _POD, _GANG, _MORE, _QUEUE = "n", "p", "g", "m", "q"
 _NAMES: Final = {
     _NODE: "nodes",
     _POD: "pods",
     _GANG: "gangs",
     _MORE: "moreGangs",
+    _QUEUE: "queue",
     f"-{_NODE}": "goneNodes",
     f"-{_POD}": "gonePods",
     f"-{_GANG}": "goneGangs",
@@ -123,6 +125,18 @@ class Feed:
             self._put(_MORE, found.left_out)
         return changed
 
+    def put_places(self, found: Iterable[list[str]]) -> None:
+        """Replace the places: the uids of the pods at each one, in order."""
+        shown: list[list[str]] = []
+        left = MOST_PLACED
+        for uids in found:
+            if left <= 0:
+                break
+            shown.append(uids[:left])
+            left -= len(uids)
+        if shown or _QUEUE in self._texts:
+            self._put(_QUEUE, shown)
+
     def nodes(self) -> list[str]:
         return self._keys(_NODE)
 
@@ -162,7 +176,7 @@ class Feed:
     def _keys(self, kind: str) -> list[str]:
         return [key[1:] for key in self._texts if key[0] == kind]
 
-    def _put(self, key: str, view: msgspec.Struct | int | None) -> bool:
+    def _put(self, key: str, view: msgspec.Struct | list[list[str]] | int | None) -> bool:
         """Replace a text; return whether it is another one."""
         text = None if view is None else msgspec.json.encode(view)
         if text == self._texts.get(key):

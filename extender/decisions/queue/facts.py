@@ -1,7 +1,7 @@
 """What people see of the queue (pure)."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
@@ -109,17 +109,10 @@ class QueueViews:
         may_wait = pod.has_our_gate or pod.uid in self._pods
         return may_wait and bool(failed) and failed[0][0].owner != pod.uid
 
-    def places(self) -> Generator[None, None, Mapping[str, int]]:
-        """Return the places by the uids of the pods that have one."""
-        found: dict[str, int] = {}
+    def places(self) -> Generator[None, None, list[list[str]]]:
+        """Return for each place, in order, the uids of its pods: one, or the members of a gang."""
         ordered = (yield from self._standings.ordered()) if self._decides else []
-        for place, each in enumerate(ordered, 1):
-            yield
-            if isinstance(each.what, WaitingGang):
-                found |= {pod.uid: place for pod in each.what.pods}
-            else:
-                found[each.standing.owner] = place
-        return found
+        return [_uids(each.what) for each in ordered]
 
     def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:
         """Return the quota of a namespace, or of all that say or use something."""
@@ -175,6 +168,12 @@ class QueueViews:
         if owner != self._first[0]:
             self._first = owner, now
         return now - self._first[1] if owner else 0.0
+
+
+def _uids(shown: Shown) -> list[str]:
+    if isinstance(shown, WaitingGang):
+        return [pod.uid for pod in shown.pods]
+    return [shown.pod.uid]
 
 
 def _namespace(shown: Shown) -> str:

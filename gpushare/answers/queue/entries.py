@@ -145,8 +145,8 @@ class QueueStates(Protocol):
     def is_behind_first(self, pod: Pod) -> bool:
         """Return whether a pod must not pass the first entry, which has no room."""
 
-    def places(self) -> Generator[None, None, Mapping[str, int]]:
-        """Return the places by the uids of the pods that have one."""
+    def places(self) -> Generator[None, None, list[list[str]]]:
+        """Return for each place, in order, the uids of its pods: one, or the members of a gang."""
 
     def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:
         """Return the quota of a namespace, or of all that say or use something."""
@@ -179,9 +179,9 @@ class NoQueue:
     def is_behind_first(self, pod: Pod) -> bool:  # noqa: ARG002
         return False
 
-    def places(self) -> Generator[None, None, Mapping[str, int]]:
+    def places(self) -> Generator[None, None, list[list[str]]]:
         yield from ()
-        return {}
+        return []
 
     def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:  # noqa: ARG002
         yield from ()

@@ -11,6 +11,7 @@ export const NODE_ORDERS = {
   full: ["least free", (a, b) => a.free - b.free],
 };
 export const POD_ORDERS = {
+  queue: ["next in the queue", (a, b) => (a.place ?? Infinity) - (b.place ?? Infinity) || byAge(a, b)],
   oldest: ["pending longest", byAge],
   newest: ["newest", (a, b) => byAge(b, a)],
   largest: ["largest request", (a, b) => b.mib - a.mib || byAge(a, b)],

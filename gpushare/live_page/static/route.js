@@ -7,7 +7,7 @@ const DEFAULTS = {
   ns: "", // namespace
   problems: "", // "1": only nodes with problems
   sort: "name", // of nodes
-  order: "oldest", // of Pending pods
+  order: "queue", // of Pending pods
   view: "nodes", // of narrow screens
   node: "", // open in the dialog
   pod: "", // the same: namespace/name

@@ -112,11 +112,21 @@ function problems(wire, cards, unit, clusterUnit) {
   return found;
 }
 
+// `found` has the uids of the pods at each place, in order. A row is drawn again if its pod is another object.
+function replacePlaces(to, found) {
+  to.places = new Map(found.flatMap((uids, before) => uids.map((uid) => [uid, before + 1])));
+  for (const [uid, pod] of to.pods) {
+    const place = to.places.get(uid);
+    if (pod.place !== place) to.pods.set(uid, { ...pod, place });
+  }
+}
+
 export class Store {
   nodes = new Map();
   pods = new Map();
   gangs = new Map();
   moreGangs = 0; // that are not sent
+  places = new Map(); // in the queue, by uid
   about = { unitMiB: 1 };
   history = null;
   isWhole = false;
@@ -129,12 +139,13 @@ export class Store {
       pods: new Map(),
       gangs: new Map(),
       moreGangs: 0,
+      places: new Map(),
       about: { ...this.about, ...about },
     };
   }
 
   // Apply changes; return whether the shown state has changed.
-  change({ nodes = [], pods = [], goneNodes = [], gonePods = [], gangs = [], goneGangs = [], moreGangs = [] }) {
+  change({ nodes = [], pods = [], goneNodes = [], gonePods = [], gangs = [], goneGangs = [], moreGangs = [], queue = [] }) {
     const to = this.#coming ?? this;
     // A simulation has its own time, from 1970.
     const now = to.about.simulation ? 1000 * to.about.simulation.seconds : undefined;
@@ -146,7 +157,8 @@ export class Store {
     for (const pod of pods) {
       const key = `${pod.namespace}/${pod.name}`;
       const unit = to.about.unitMiB;
-      to.pods.set(pod.uid, { ...pod, key, text: key.toLowerCase(), unit, mib: pod.units * unit, now });
+      const place = to.places.get(pod.uid);
+      to.pods.set(pod.uid, { ...pod, key, text: key.toLowerCase(), unit, mib: pod.units * unit, now, place });
     }
     for (const gang of gangs) {
       const text = `${gang.namespace}/${gang.name}`.toLowerCase();
@@ -154,6 +166,7 @@ export class Store {
     }
     for (const key of goneGangs) to.gangs.delete(key);
     for (const more of moreGangs) to.moreGangs = more;
+    for (const found of queue) replacePlaces(to, found);
     for (const name of goneNodes) to.nodes.delete(name);
     for (const uid of gonePods) to.pods.delete(uid);
     return to === this;
@@ -161,8 +174,8 @@ export class Store {
 
   whole() {
     if (this.#coming === null) return;
-    const { nodes, pods, gangs, moreGangs, about } = this.#coming;
-    Object.assign(this, { nodes, pods, gangs, moreGangs, about });
+    const { nodes, pods, gangs, moreGangs, places, about } = this.#coming;
+    Object.assign(this, { nodes, pods, gangs, moreGangs, places, about });
     this.#coming = this.#names = null;
     this.isWhole = true;
   }

@@ -170,7 +170,7 @@ def test_a_url_with_unknown_values_opens_the_live_page(page, value):
         page.open(f"{key}={value}")
         assert page.complaints() == [], key
         shown = "return ['sort', 'order'].map((id) => document.getElementById(id).value)"
-        assert page.run(shown) == ["name", "oldest"]
+        assert page.run(shown) == ["name", "queue"]
         assert page.run(PRESSED, "problems") == "false"
 
 

@@ -43,6 +43,7 @@ export function pendingParts(pod, found) {
   ].filter(Boolean).join(" · "));
   asks.title = exactly(pod.units, pod.unit);
   const parts = [why, asks];
+  if (found?.queue) parts.push(element("p", "quiet", found.queue.text));
   if (found?.problem) parts.push(element("p", "quiet", `More is not known: ${found.problem}`));
   if (!found || found.problem) return parts;
   parts.push(...helping(found, pod));

@@ -1,7 +1,7 @@
 // The row of a Pending pod: what it asks for, since when, and why it is Pending.
 
 import { attribute, element, set } from "../dom.js";
-import { age, exactly, onEach } from "../format.js";
+import { age, exactly, number, onEach } from "../format.js";
 
 const LETTER = 6.4; // pixels; wider than most
 const REASON_LINES = 8;
@@ -21,12 +21,14 @@ export function showPod(row, pod) {
   const [name, asks, why] = row.children;
   set(name.children[0], pod.name);
   set(name.children[1], pod.namespace);
-  const waited = pod.created ? ` · ${age(pod.created, pod.now)}` : "";
-  set(asks, `${requested(pod)}${waited}`);
+  const waited = pod.created && age(pod.created, pod.now);
+  const place = pod.place && `place ${number(pod.place)}`;
+  set(asks, [requested(pod), waited, place].filter(Boolean).join(" · "));
   attribute(asks, "title", exactly(pod.units, pod.unit));
   set(why, reason(pod));
   row.classList.toggle("refused", pod.state === "refused");
-  attribute(row, "aria-label", `${pod.key}, ${requested(pod)}, ${reason(pod)}`);
+  const spoken = [pod.key, requested(pod), place && `${place} in the queue`, reason(pod)];
+  attribute(row, "aria-label", spoken.filter(Boolean).join(", "));
 }
 
 export function requested(pod) {

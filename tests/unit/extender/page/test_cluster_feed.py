@@ -8,12 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.page import cluster_feed
-from extender.page.cluster_feed import GANGS_SECONDS, GATED_SECONDS, ClusterFeed
+from extender.page.cluster_feed import (
+    GANGS_SECONDS,
+    GATED_SECONDS,
+    PLACES_SECONDS,
+    ClusterFeed,
+)
 from gpushare.contract import GATE_ADMISSION, LABEL_GANG, LABEL_GANG_MINIMUM
 from gpushare.live_page import feed as live_page
 from gpushare.live_page.feed import CHUNK_BYTES, NEVER
 from gpushare.objects.model import PodCondition, SchedulingGate
 from tests.builders import node, pod
+from tests.unit.extender.queue.scene import Scene
 from tests.unit.extender.scripted import Bench, bound, changed
 
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
@@ -25,6 +31,7 @@ class Viewer:
     def __init__(self, feed):
         self.feed, self.seen, self.received = feed, NEVER, Counter()
         self.nodes, self.pods, self.gangs, self.more_gangs = {}, {}, {}, 0
+        self.places = []
 
     def update(self):
         list(self.feed.update())
@@ -45,6 +52,7 @@ class Viewer:
         self.pods |= {each["uid"]: each for each in data.get("pods", ())}
         self.gangs |= {each["key"]: each for each in data.get("gangs", ())}
         [self.more_gangs] = data.get("moreGangs", [self.more_gangs])
+        [self.places] = data.get("queue", [self.places])
         for key in data.get("goneGangs", ()):
             self.gangs.pop(key, None)
         for name in data.get("goneNodes", ()):
@@ -91,6 +99,41 @@ def test_a_new_viewer_receives_everything_and_then_only_changes(bench, feed):
     assert pod_names(viewer) == [["a"], ["b"]]
     assert (viewer.received["begin"], viewer.received["changes"]) == (1, 2)
     assert viewer.nodes["m"] is before
+
+
+async def test_places_in_the_queue_follow_it():
+    made = Scene({"n": (16,)})
+    made.namespace("team")
+    made.running("r", 16)
+    made.pod("p", 8)
+    made.gang("g", 4, 2, 2, age=99)
+    await made.round()
+    viewer = Viewer(ClusterFeed(made.state, lambda: True)).update()
+    assert viewer.places == [["team-g-0", "team-g-1"], ["uid-p"]]
+    made.cluster.delete("g-0", "g-1")
+    await made.round()
+    made.cluster.time.now += PLACES_SECONDS
+    assert viewer.update().places == [["uid-p"]]
+    changes = viewer.received["changes"]
+    made.cluster.time.now += PLACES_SECONDS
+    viewer.update()
+    assert viewer.received["changes"] == changes
+    made.cluster.delete("p")
+    await made.round()
+    made.cluster.time.now += PLACES_SECONDS
+    assert viewer.update().places == []
+
+
+async def test_only_the_first_places_are_sent(monkeypatch):
+    monkeypatch.setattr(live_page, "MOST_PLACED", 3)
+    made = Scene({"n": (16,)})
+    made.running("r", 16)
+    made.namespace("team")
+    made.gang("g", 4, 2, 2, age=99)
+    made.gang("h", 4, 2, 2, age=98)
+    await made.round()
+    viewer = Viewer(ClusterFeed(made.state, lambda: True)).update()
+    assert viewer.places == [["team-g-0", "team-g-1"], ["team-h-0"]]
 
 
 def test_moved_and_ended_shares_and_deleted_nodes_are_changes(bench, feed):

@@ -1,0 +1,56 @@
+"""The live page lists Pending pods in the order of the queue, with their places."""
+
+import pytest
+
+from extender.page import cluster_feed
+from gpushare.contract import GATE_ADMISSION
+from tests.browser import Page
+from tests.builders import pod
+
+pytestmark = pytest.mark.integration
+
+# Name, and what stands beside it, of each row.
+ROWS = """
+const rows = [...document.querySelectorAll("#waiting .row")];
+rows.sort((a, b) => a.getAttribute("aria-rowindex") - b.getAttribute("aria-rowindex"));
+return rows.map(({ children: [name, asks] }) => [name.firstChild.innerText, asks.innerText]);
+"""
+
+
+@pytest.fixture
+def page(driver, stage, monkeypatch):
+    monkeypatch.setattr(cluster_feed, "PLACES_SECONDS", 0.1)
+    stage.populate("t4", 1)
+
+    def lead():
+        stage.cluster.scheduling.gangs.admits = True
+
+    stage.do(lead)
+    for gang, minutes in (("young", 3), ("old", 8)):
+        for number in range(2):
+            name = f"{gang}-{number}"
+            stage.add_member(name, gang, 2, 80_000, minutes=minutes, gate=GATE_ADMISSION)
+    return Page(driver, stage.origin).open()
+
+
+def rows(page):
+    return [(name, asks.rpartition(" · ")[2]) for name, asks in page.run(ROWS)]
+
+
+def test_pending_pods_are_listed_in_the_order_of_the_queue_and_follow_it(page, stage):
+    page.wait("the places", lambda: all("place" in place for _, place in rows(page)))
+    assert rows(page) == [
+        ("old-0", "place 1"),
+        ("old-1", "place 1"),
+        ("young-0", "place 2"),
+        ("young-1", "place 2"),
+    ]
+    for number in range(2):
+        stage.do(stage.cluster.pod_deleted, pod(f"old-{number}"))
+    page.wait("the others", lambda: [place for _, place in rows(page)] == ["place 1"] * 2)
+    assert page.is_the_first
+
+
+def test_the_dialog_of_a_pod_says_its_place(page):
+    page.open("pod=default/young-0")
+    page.wait("the place", lambda: "Its gang has place 2 of 2 in the queue" in page.detail)
