@@ -8,6 +8,10 @@ from itertools import chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.gangs.rights import PatchRight
+from extender.gates.releaser import Releaser
+from extender.queue.admission import Admission
+from extender.settings.configuration import QueueSettings
 from gpushare.contract import ANNOTATION_CARDS, LABEL_CARD_COUNT
 from gpushare.errors import GpushareError
 from gpushare.objects.scheduling import SchedulingGate
@@ -43,9 +47,22 @@ STEPS = st.tuples(
 ).map(lambda drawn: [*drawn[0], *chain.from_iterable(drawn[1])])
 
 
+SETTINGS = st.builds(
+    QueueSettings,
+    order=st.sampled_from(("fair", "fifo")),
+    backfill=st.booleans(),
+    reserve_after_seconds=st.sampled_from((0, 1)),
+    autoscaled=st.booleans(),
+)
+
+
 class World:
-    def __init__(self):
+    def __init__(self, queue=None):
         self.cluster, self.api, self.admission = stage(dict.fromkeys(MODELS, (16,)))
+        if queue is not None:
+            gangs, planning = self.cluster.gangs, self.cluster.planning
+            right = PatchRight(self.api, self.cluster.time)
+            self.admission = Admission(gangs, planning, Releaser(self.api), right, queue)
         for name, models in MODELS.items():
             self.cluster.put_node(with_models(name, *models))
         self.quotas = dict.fromkeys(NAMESPACES)
@@ -142,10 +159,10 @@ class World:
 
 
 @settings(max_examples=200)
-@given(STEPS)
-def test_use_grows_only_within_the_quota(steps):
+@given(STEPS, SETTINGS)
+def test_use_grows_only_within_the_quota(steps, queue):
     async def run():
-        world = World()
+        world = World(queue)
         for step in steps:
             before = world.used()
             await world.do(*step)
