@@ -14,14 +14,16 @@ RESOURCES_BEGIN: Final = b"aliyun.com/gpu-"  # in the JSON of every object that 
 # Pod label, user: split the amount equally over this many cards of one node.
 LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
 
-# Pod labels and annotation, user or the controller of the pods: which pods are one gang, and how
+# Pod labels and annotations, user or the controller of the pods: which pods are one gang, and how
 # many of them are needed. The first two labels are coscheduling's, the third one names a PodGroup
-# of scheduling.x-k8s.io, the last two names are Kueue's. A pod may also name a PodGroup of
-# scheduling.k8s.io, in spec.schedulingGroup.
+# of scheduling.x-k8s.io, the last two names are Kueue's, which from 0.18 on reads the name of the
+# group from an annotation before the label. A pod may also name a PodGroup of scheduling.k8s.io,
+# in spec.schedulingGroup.
 LABEL_GANG: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LABEL_GANG_MINIMUM: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 LABEL_POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 LABEL_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+ANNOTATION_KUEUE_GROUP: Final = LABEL_KUEUE_GROUP
 ANNOTATION_KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
 # How Kueue's scheduling gates begin.
 KUEUES_GATES: Final = "kueue.x-k8s.io/"

@@ -86,6 +86,8 @@ class EndedMembers:
         if not owners:
             return True
         label = _LABELS.get(group.key.source)
+        if not all(pod.labels.get(label or "") == group.key.name for pod in group.present()):
+            label = None  # Kueue's group may be named by an annotation, which nothing can select
         listed = paths.pods(
             field_selector="status.phase=Succeeded",
             namespace=group.key.namespace,

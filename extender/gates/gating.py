@@ -11,6 +11,7 @@ import msgspec
 from extender.decisions import admission_review
 from extender.decisions.admission_review import Answer, Container
 from gpushare.contract import (
+    ANNOTATION_KUEUE_GROUP,
     GATE_ADMISSION,
     LABEL_GANG,
     LABEL_KUEUE_GROUP,
@@ -26,8 +27,13 @@ class _Labels(msgspec.Struct, frozen=True):
     kueue_group: str = msgspec.field(name=LABEL_KUEUE_GROUP, default="")
 
 
+class _Annotations(msgspec.Struct, frozen=True):
+    kueue_group: str = msgspec.field(name=ANNOTATION_KUEUE_GROUP, default="")
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: _Labels | None = None
+    annotations: _Annotations | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
@@ -90,5 +96,12 @@ def _asks_for_memory(spec: _Spec) -> bool:
 
 
 def _is_of_a_gang(pod: _Pod) -> bool:
-    labels, group = pod.metadata.labels or _Labels(), pod.spec.scheduling_group or _Group()
-    return bool(group.pod_group_name or labels.gang or labels.pod_group or labels.kueue_group)
+    labels, notes = pod.metadata.labels or _Labels(), pod.metadata.annotations or _Annotations()
+    group = pod.spec.scheduling_group or _Group()
+    return bool(
+        group.pod_group_name
+        or labels.gang
+        or labels.pod_group
+        or labels.kueue_group
+        or notes.kueue_group
+    )

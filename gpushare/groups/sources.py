@@ -46,8 +46,9 @@ def key_of(pod: Pod) -> GroupKey | None:
         return GroupKey(namespace, Source.POD_GROUP, name)
     if name := labels.get(contract.LABEL_GANG):
         return GroupKey(namespace, Source.LABELS, name)
-    name = labels.get(contract.LABEL_KUEUE_GROUP)
-    if name and pod.annotations.get(contract.ANNOTATION_KUEUE_SERVING) != "true":
+    notes = pod.annotations
+    name = notes.get(contract.ANNOTATION_KUEUE_GROUP) or labels.get(contract.LABEL_KUEUE_GROUP)
+    if name and notes.get(contract.ANNOTATION_KUEUE_SERVING) != "true":
         return GroupKey(namespace, Source.KUEUE, name)
     return None
 

@@ -8,7 +8,13 @@ from typing import Final
 
 import msgspec
 
-from gpushare.contract import GATE_ADMISSION, LABEL_GANG, LABEL_KUEUE_GROUP, LABEL_POD_GROUP
+from gpushare.contract import (
+    ANNOTATION_KUEUE_GROUP,
+    GATE_ADMISSION,
+    LABEL_GANG,
+    LABEL_KUEUE_GROUP,
+    LABEL_POD_GROUP,
+)
 from gpushare.objects.model import (
     ActualResources,
     Container,
@@ -40,10 +46,15 @@ class _Labels(msgspec.Struct, gc=False):
     kueue_group: str | None = msgspec.field(name=LABEL_KUEUE_GROUP, default=None)
 
 
+class _Annotations(msgspec.Struct, gc=False):
+    kueue_group: str | None = msgspec.field(name=ANNOTATION_KUEUE_GROUP, default=None)
+
+
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
     resource_version: str = ""
     labels: _Labels | None = None
+    annotations: _Annotations | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):
@@ -86,9 +97,10 @@ class BriefPod(msgspec.Struct, gc=False):
     @property
     def may_be_member(self) -> bool:
         """Return whether it names a group of pods or has our gate."""
-        labels, spec = self.metadata.labels, self.spec
+        labels, notes, spec = self.metadata.labels, self.metadata.annotations, self.spec
         return bool(
             (labels and (labels.gang or labels.pod_group or labels.kueue_group))
+            or (notes and notes.kueue_group)
             or (spec.scheduling_group and spec.scheduling_group.pod_group_name)
             or _GATE_IN_JSON in bytes(spec.scheduling_gates)
         )

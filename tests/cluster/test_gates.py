@@ -224,6 +224,7 @@ def test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_p
         (labelled("labels", "pod-group.scheduling.sigs.k8s.io/name"), [GATE]),
         (labelled("crd", "scheduling.x-k8s.io/pod-group"), [GATE]),
         (labelled("kueue", "kueue.x-k8s.io/pod-group-name"), [GATE]),
+        (pod("note", metadata={"annotations": {"kueue.x-k8s.io/pod-group-name": "g"}}), [GATE]),
         (pod("foreign", 1, schedulingGates=[other]), [GATE, OTHER]),
         (gated("own"), [GATE]),
         (gated("both", OTHER), [GATE, OTHER]),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from extender.decisions.admission_review import encode
 from extender.gates.gating import decide
 from gpushare.contract import (
+    ANNOTATION_KUEUE_GROUP,
     GATE_ADMISSION,
     LABEL_GANG,
     LABEL_KUEUE_GROUP,
@@ -46,6 +47,10 @@ metadata = st.fixed_dictionaries(
     optional={
         "labels": st.none()
         | st.dictionaries(st.sampled_from([*LABELS, "app"]), st.sampled_from(["", "g"])),
+        "annotations": st.none()
+        | st.dictionaries(
+            st.sampled_from([ANNOTATION_KUEUE_GROUP, "note"]), st.sampled_from(["", "g"])
+        ),
         "ownerReferences": st.none() | st.lists(owners, max_size=2),
     },
 )
@@ -83,7 +88,10 @@ def is_meant(spec: dict[str, Any], meta: dict[str, Any]) -> bool:
         for kind in ("limits", "requests")
     )
     labels = meta.get("labels") or {}
-    named = (spec.get("schedulingGroup") or {}).get("podGroupName")
+    notes = meta.get("annotations") or {}
+    named = notes.get(ANNOTATION_KUEUE_GROUP) or (spec.get("schedulingGroup") or {}).get(
+        "podGroupName"
+    )
     return bool(asks or named or any(labels.get(key) for key in LABELS))
 
 

@@ -9,6 +9,7 @@ from extender.watch.cluster import ClusterWatch, PodHandler
 from extender.watch.live_pods import LivePods, PodUse
 from gpushare.contract import (
     ANNOTATION_CARDS,
+    ANNOTATION_KUEUE_GROUP,
     GATE_ADMISSION,
     LABEL_GANG,
     LABEL_KUEUE_GROUP,
@@ -29,6 +30,7 @@ read_live_pod = LivePods().read
 def body(name="p", where="", *, cpu="1", labels=None, share=False, padding=0, version="7", **parts):
     """Return a pod as JSON; ``parts`` are of its spec, ``phase`` of its status."""
     phase = parts.pop("phase", "Running")
+    notes = {ANNOTATION_CARDS: "GPU-0", **parts.pop("annotations", {})}
     amounts = {"cpu": cpu} | ({RESOURCE_MEMORY: "2"} if share else {})
     found = {
         "metadata": {
@@ -37,7 +39,7 @@ def body(name="p", where="", *, cpu="1", labels=None, share=False, padding=0, ve
             "uid": name,
             "resourceVersion": version,
             "labels": labels or {},
-            "annotations": {ANNOTATION_CARDS: "GPU-0", "padding": "x" * padding},
+            "annotations": {**notes, "padding": "x" * padding},
         },
         "spec": {
             "nodeName": where,
@@ -58,6 +60,7 @@ OURS = {
     "gang by labels": {"labels": {LABEL_GANG: "g"}},
     "gang by PodGroup": {"labels": {LABEL_POD_GROUP: "g"}},
     "gang of Kueue": {"labels": {LABEL_KUEUE_GROUP: "g"}},
+    "gang of Kueue by annotation": {"annotations": {ANNOTATION_KUEUE_GROUP: "g"}},
     "gang of Kubernetes": {"schedulingGroup": {"podGroupName": "g"}},
     "gate": {"schedulingGates": [{"name": "other"}, {"name": GATE_ADMISSION}]},
 }
@@ -79,7 +82,10 @@ NOT_OURS = {
 def test_a_pod_that_matters_is_read_in_full(name, padding):
     found = read_live_pod(body(padding=padding, **OURS[name]))
     assert isinstance(found, Pod)
-    assert found.annotations == {ANNOTATION_CARDS: "GPU-0"}
+    assert found.annotations == {
+        ANNOTATION_CARDS: "GPU-0",
+        **OURS[name].get("annotations", {}),
+    }
 
 
 @pytest.mark.parametrize("padding", [0, MOST_AT_ONCE])

@@ -33,6 +33,18 @@ def test_the_first_source_that_a_pod_has_counts():
     assert sources.key_of(builders.pod(labels=labels)) is None
 
 
+def test_the_annotation_names_a_kueue_group_before_the_label():
+    labels = {contract.LABEL_KUEUE_GROUP: "label"}
+    for annotations, name in (
+        ({contract.ANNOTATION_KUEUE_GROUP: "annotation"}, "annotation"),
+        ({contract.ANNOTATION_KUEUE_GROUP: ""}, "label"),
+    ):
+        pod = builders.pod(labels=labels, annotations=annotations)
+        assert sources.key_of(pod) == GroupKey("default", Source.KUEUE, name)
+    named = builders.pod(annotations={contract.ANNOTATION_KUEUE_GROUP: "only"})
+    assert sources.key_of(named) == GroupKey("default", Source.KUEUE, "only")
+
+
 @pytest.mark.parametrize("source", Source)
 def test_a_group_without_a_name_is_none(source):
     assert sources.key_of(member("p", "", source=source)) is None
