@@ -3,7 +3,7 @@
 import asyncio
 import datetime as dt
 from contextlib import AsyncExitStack, aclosing, suppress
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import click
 import msgspec
@@ -12,6 +12,9 @@ from rich.text import Text
 
 from gpushare.answers.gangs import NO_GANGS, GangList, GangStates
 from gpushare.answers.inspect import ClusterView, NodeView
+from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
+from gpushare.answers.queue.quotas import QuotaList
+from gpushare.answers.queue.reported import ReportedQuotas
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.groups.sources import key_of
@@ -96,8 +99,8 @@ async def command(
             ages = asyncio.create_task(screen.keep_ages())
             stack.push_async_callback(cancel, [ages])
             async for each in listings:
-                gangs = await _gangs(kube, asked, each)
-                screen.show(_combined(each, gangs, scope, *await _reservations(asked, why)))
+                told = await _told(kube, asked, each)
+                screen.show(_combined(each, told, scope, *await _reservations(asked, why)))
 
 
 async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView] | None, str]:
@@ -111,6 +114,28 @@ async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView
         return None, str(err)
     except UNDECODABLE as err:
         return None, f"{asked.where} sent an answer that cannot be read: {err}"
+
+
+class _Told(NamedTuple):
+    """What keeps Pending pods waiting besides room, as far as it is known."""
+
+    gangs: GangStates
+    queue: QueueStates
+
+
+async def _told(kube: Kube, asked: Extender | None, found: Listed) -> _Told:
+    return _Told(await _gangs(kube, asked, found), await _quotas(asked, found))
+
+
+async def _quotas(asked: Extender | None, found: Listed) -> QueueStates:
+    """Return the quotas of the namespaces, if an extender knows them and a sentence needs them."""
+    if asked is None or not found.complete or all(pod.node for pod in found.pods or ()):
+        return NO_QUEUE
+    try:
+        body = await asked.get(f"{EXTENDER_PREFIX}/quota", seconds=REACH_SECONDS)
+        return ReportedQuotas(asked.decoded(body, QuotaList))
+    except ApiError:
+        return NO_QUEUE  # the reservations are not known either, or it is an earlier version
 
 
 async def _gangs(kube: Kube, asked: Extender | None, found: Listed) -> GangStates:
@@ -139,20 +164,21 @@ async def _overview(
     if reported is not None and found.nodes is None:
         text = f"only what the extender reports is shown: {found.missing[0]}"
         return _existing(summary.of_extender(reported, [text], scope), scope)
-    return _combined(found, await _gangs(kube, asked, found), scope, reported, why)
+    return _combined(found, await _told(kube, asked, found), scope, reported, why)
 
 
 def _combined(
-    found: Listed, gangs: GangStates, scope: Scope, reported: list[NodeView] | None, why: str
+    found: Listed, told: _Told, scope: Scope, reported: list[NodeView] | None, why: str
 ) -> Overview:
     missing = []
     if reported is None and not scope.namespace:
         missing.append(f"reservations are not shown: {why}")
     if scope.node and found.nodes == []:
         raise _no_node(scope.node)
-    return _existing(
-        summary.of_lists(found, reported, scope, not_shown=missing, gangs=gangs), scope
+    lists = summary.of_lists(
+        found, reported, scope, not_shown=missing, gangs=told.gangs, queue=told.queue
     )
+    return _existing(lists, scope)
 
 
 def _existing(found: Overview, scope: Scope) -> Overview:

@@ -11,6 +11,7 @@ import msgspec
 from gpushare.annotations import inventory
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.inspect import Device, NodeView, view_node
+from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Health
 from gpushare.ledger.accounts import Reserve
 from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Slot
@@ -127,11 +128,12 @@ def of_lists(
     *,
     not_shown: Iterable[str] = (),
     gangs: GangStates = NO_GANGS,
+    queue: QueueStates = NO_QUEUE,
 ) -> Overview:
     """Return the listed nodes that share GPUs, with what an extender ``told`` to be kept."""
     nodes = found.nodes or []
     cluster = ListedCluster(nodes, found.pods or [])
-    cluster.gangs = gangs
+    cluster.gangs, cluster.queue = gangs, queue
     views = [
         view_node(cluster.ledger, node.name, cluster.unreadable.get(node.name, ""))
         for node in nodes

@@ -75,14 +75,16 @@ class GangStages:
         Members beyond the minimum count only if they are gated: kube-scheduler does not ask about
         them.
         """
-        return [
-            group
-            for group in self._groups
-            if group.count > group.bound
+        return [group for group in self._groups if self.is_without_plan(group)]
+
+    def is_without_plan(self, group: Group) -> bool:
+        """Return whether a gang has enough members and no plan for them, as ``without_plan``."""
+        return (
+            group.count > group.bound
             and group.is_ours
             and group.problem is None
             and self._lacks_plan(group)
-        ]
+        )
 
     def complete(self) -> list[Group]:
         """Return the gangs whose minimum is placed or has slots, if members have no node yet."""

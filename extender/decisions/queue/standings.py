@@ -86,9 +86,8 @@ class Standings:
 
     def placed(self) -> Iterator[Waiting[Shown] | None]:
         """Yield what has a place, in any order, and None in between."""
-        for group in self._stages.without_plan():
-            owner = str(group.key)
-            if not self.is_resting(owner):
+        for group in list(self._state.groups):
+            if self._stages.is_without_plan(group) and not self.is_resting(str(group.key)):
                 gang = self._gang(group)
                 units = sum(map(self.units_of, gang.pods))
                 yield Waiting(self.gangs.standing(group), units, gang)

@@ -7,7 +7,8 @@ from aiohttp.test_utils import TestServer
 
 from gpushare.answers.queue.entries import QueueList
 from gpushare.answers.queue.quotas import QuotaList, QuotaView
-from tests.integration.gpusharectl.test_gangs import ApiServer, run
+from tests.builders import node
+from tests.integration.gpusharectl.test_gangs import ApiServer, pod, run
 from tests.unit.gpusharectl.queue.test_lines import entry
 
 pytestmark = pytest.mark.integration
@@ -71,3 +72,14 @@ async def test_an_extender_of_an_earlier_version_is_said_to_be_one(tmp_path):
     found = await run(tmp_path, ApiServer(), extender=TestServer(app), command=("queue",))
     assert found.exit_code == 3
     assert "the extender is of an earlier version" in found.output
+
+
+async def test_inspect_says_that_a_pod_is_over_the_quota_which_the_extender_reports(
+    tmp_path, extender
+):
+    waiting = pod("p", units="8")
+    waiting["metadata"]["namespace"] = "ml"
+    api = ApiServer(waiting, nodes=[msgspec.to_builtins(node("n", 40, unit_mib=1024))])
+    api.all_pods = True
+    found = await run(tmp_path, api, command=("inspect",), extender=extender)
+    assert "namespace ml uses 60 of its quota of 64 units, and the pod asks for 8" in found.output

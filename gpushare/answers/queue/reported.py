@@ -1,0 +1,51 @@
+"""The quotas that an extender reports, for sentences that are computed elsewhere (pure)."""
+
+from collections.abc import Mapping
+
+from gpushare.answers.queue.entries import NoQueue
+from gpushare.answers.queue.over_quota import Limit, OverQuota
+from gpushare.answers.queue.quotas import QuotaList
+from gpushare.cards.model import Request
+from gpushare.objects.model import Pod
+from gpushare.quota.reasons import NAMESPACE_ENDS
+
+
+class ReportedQuotas(NoQueue):
+    """Implements QueueStates, without places.
+
+    What is kept for a pod counts as used by others: that is so until it is bound.
+    """
+
+    def __init__(self, found: QuotaList) -> None:
+        self._quotas = {each.namespace: each for each in found.quotas}
+
+    def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
+        namespace, asked = pod.metadata.namespace, request.units
+        found = self._quotas.get(namespace)
+        if found is None:
+            return None
+        if found.problem == NAMESPACE_ENDS.text:
+            return OverQuota(namespace, Limit.ENDING.value)
+        if found.problem:
+            return OverQuota(namespace, Limit.UNREADABLE.value, problem=found.problem)
+        if found.limit is None or found.used + asked <= found.limit:
+            return None
+        return OverQuota(
+            namespace, Limit.UNITS.value, used=found.used, quota=found.limit, asked=asked
+        )
+
+    def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
+        namespace, asked = pod.metadata.namespace, request.units
+        found = self._quotas.get(namespace)
+        return {
+            model: OverQuota(
+                namespace,
+                Limit.MODEL.value,
+                used=each.used,
+                quota=each.limit,
+                asked=asked,
+                model=model,
+            )
+            for model, each in (found.models if found is not None else {}).items()
+            if each.used + asked > each.limit
+        }
