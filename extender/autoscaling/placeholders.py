@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from extender.decisions.autoscaling.body import body
 from extender.decisions.autoscaling.placeholders import (
     Placeholder,
-    is_placeholder,
     placeholders,
     waiting_pods,
 )
@@ -56,14 +55,19 @@ class Placeholders:
         self._retries: Retries[str] = Retries(state.clock)
 
     async def run(self) -> None:
-        while True:
-            began = time.perf_counter()
-            await self.check()
-            await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(self.check))
+            tasks.create_task(self._repeat(self.drop))
+
+    async def drop(self) -> None:
+        """Delete those whose pods have got room: an autoscaler may look at any moment."""
+        waiting = {pod.uid for pod in waiting_pods(self._state)}
+        known = self._known()
+        await asyncio.gather(*(self._delete(uid, known[uid]) for uid in known.keys() - waiting))
 
     async def check(self) -> None:
-        """Create and delete what differs from what should exist."""
-        known = {pod.labels[LABEL_PLACEHOLDER]: pod for pod in self._known()}
+        """Create and delete what differs from what should exist; a large cluster takes long."""
+        known = self._known()
         wanted = {each.pod.uid: each for each in await self._wanted(known)}
         self._retries.keep_only({*known, *wanted, *(pod.uid for pod in known.values())})
         await asyncio.gather(
@@ -77,15 +81,19 @@ class Placeholders:
             return ()
         return await self._slices.run(placeholders(self._state, waiting, known))
 
-    def _known(self) -> list[Pod]:
-        found = self._state.placeholders.values()
-        return [
-            pod
-            for pod in found
-            if pod.metadata.namespace == self._namespace
-            and is_placeholder(pod)
-            and not pod.metadata.deletion_timestamp
-        ]
+    async def _repeat(self, duty: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            began = time.perf_counter()
+            await duty()
+            await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+
+    def _known(self) -> dict[str, Pod]:
+        """Return those that exist by the uids of their pods."""
+        return {
+            pod.labels[LABEL_PLACEHOLDER]: pod
+            for pod in self._state.placeholders.values()
+            if pod.metadata.namespace == self._namespace and not pod.metadata.deletion_timestamp
+        }
 
     async def _create(self, wanted: Placeholder) -> None:
         pod, uid = wanted.pod, wanted.pod.uid

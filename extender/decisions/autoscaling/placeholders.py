@@ -5,7 +5,7 @@ they believe that a pod fits there, also if no GPU has room for it. A *placehold
 requests all units of an empty node: it fits nowhere, so they see that a node is missing.
 """
 
-from collections.abc import Collection, Generator, Hashable
+from collections.abc import Collection, Generator, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,8 +94,7 @@ def placeholders(
     hidden = yield from trial.hidden(waiting)
     hidden.sort(key=lambda each: each[0].uid not in kept)
     for pod, shape in hidden:
-        yield
-        trial.give_new_node(pod, shape)
+        yield from trial.give_new_node(pod, shape)
         if len(trial.found) == MOST:
             break
     return tuple(trial.found)
@@ -108,6 +107,8 @@ class _Trial:
         self._state, self._reader = state, Reader(state)
         self._names = sorted(state.node_names())
         self._rooms: dict[str, _Room | None] = {}
+        # By shape, and whether on GPUs: before this place in the names there is no room any more.
+        self._begin: dict[tuple[Hashable, bool], int] = {}
         self._new: list[tuple[Node, _Room]] = []
         self._likes: dict[Hashable, tuple[Node, Inventory] | None] = {}
         self.found: list[Placeholder] = []
@@ -133,7 +134,7 @@ class _Trial:
                 seen.add(shape.key)
         return hidden
 
-    def give_new_node(self, pod: Pod, shape: Shape) -> None:
+    def give_new_node(self, pod: Pod, shape: Shape) -> Generator[None, None, None]:
         """Place a pod on a new node, if there can be one on which it fits."""
         request, state = shape.request, self._state
         if request is None:
@@ -142,7 +143,7 @@ class _Trial:
             if not node_constraints.why_not(pod, node) and room.take(shape, request, state):
                 return
         if shape.key not in self._likes:
-            self._likes[shape.key] = self._smallest(shape, request)
+            self._likes[shape.key] = yield from self._smallest(shape, request)
         like = self._likes[shape.key]
         if like is None:
             return
@@ -155,20 +156,20 @@ class _Trial:
         self.found.append(Placeholder(pod, node, asked | {RESOURCE_MEMORY: units}))
 
     def _fits(self, shape: Shape) -> Generator[None, None, bool]:
-        ledger = self._state.ledger
-        for name in self._names:
+        ledger, request = self._state.ledger, shape.request
+        for name in self._names_left(shape, on_cards=True):
             yield
             room = self._room(name)
-            if room is None or shape.request is None:
+            if room is None or request is None:
                 continue
             if eligibility.why_not(self._state, name, shape, ledger.account(name)) is not None:
                 continue
-            if room.take(shape, shape.request, self._state):
+            if room.take(shape, request, self._state):
                 return True
         return False
 
     def _seems_to_fit(self, shape: Shape) -> Generator[None, None, bool]:
-        for name in self._names:
+        for name in self._names_left(shape, on_cards=False):
             yield
             node, room = self._state.node(name), self._room(name)
             if node is None or room is None or node_constraints.why_not(shape.pod, node):
@@ -176,6 +177,13 @@ class _Trial:
             if room.take_sum(shape):
                 return True
         return False
+
+    def _names_left(self, shape: Shape, *, on_cards: bool) -> Iterator[str]:
+        """Return the nodes from the last one on that was returned for this shape."""
+        key = shape.key, on_cards
+        for place in range(self._begin.get(key, 0), len(self._names)):
+            self._begin[key] = place
+            yield self._names[place]
 
     def _room(self, name: str) -> _Room | None:
         if name not in self._rooms:
@@ -185,11 +193,14 @@ class _Trial:
                 self._rooms[name] = _Room(FreeCards(account), dict(free))
         return self._rooms[name]
 
-    def _smallest(self, shape: Shape, request: Request) -> tuple[Node, Inventory] | None:
+    def _smallest(
+        self, shape: Shape, request: Request
+    ) -> Generator[None, None, tuple[Node, Inventory] | None]:
         """Return the node with the fewest units that would take the pod if it were empty."""
         state = self._state
         found: list[tuple[int, str, Node, Inventory]] = []
         for name in self._names:
+            yield
             node, account = state.node(name), state.ledger.account(name)
             if node is None or account is None:
                 continue

@@ -142,3 +142,15 @@ async def test_a_placeholder_is_never_bound():
     with pytest.raises(NoRoom, match="never bound"):
         await stage.bench.bind(made("uid-p"))
     assert not stage.bench.kube.bindings
+
+
+async def test_it_is_deleted_as_soon_as_kube_scheduler_is_offered_a_node():
+    """That does not wait for the search for other missing nodes."""
+    stage = Stage()
+    stage.needy()
+    await stage.check()
+    await stage.placeholders.drop()
+    assert not stage.writer.deleted
+    stage.bench.cluster.pods.answer("uid-p", 1, [], stage.bench.time.monotonic())
+    await stage.placeholders.drop()
+    assert stage.writer.deleted == ["uid-p"]
