@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from localcluster.errors import HostError
+from localcluster.errors import BuildError, HostError
 from localcluster.nvml import build
 from tests.needs import LATER, need, prepare, wait
 from tests.schedule import ByCluster
@@ -114,3 +114,12 @@ kueue = _needed("kueue")  # the programs of Kueue and JobSet
 registry = _needed("registry")  # the program of a registry of images
 browser = _needed("browser")  # Chromium's program
 axe = _needed("axe")  # axe-core's script
+
+
+@pytest.fixture(scope="session")
+def kwok() -> Path:
+    """Karpenter with nodes that are only objects; skips where its modules cannot be had."""
+    try:
+        return need("kwok")
+    except BuildError as err:
+        pytest.skip(f"needs Karpenter, which `python -m localcluster tool kwok` builds: {err}")

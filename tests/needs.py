@@ -94,6 +94,7 @@ NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "registry": _registry,
     "kueue": kueue.programs,
     **{name: partial(tool, name) for name in ("helm", "kubeadm", "promtool")},
+    **{name: partial(tool, name) for name in ("helm", "kubeadm", "kwok", "promtool")},
 }
 
 
@@ -104,6 +105,7 @@ LATER: Final[Mapping[str, tuple[Need, ...]]] = {
     "node_runtimes": CRIO_NEEDS,
     "helm": (),
     "kubeadm": (),
+    "kwok": (),
     "promtool": (),
     "kueue": (),
 }

@@ -15,7 +15,7 @@ from localcluster import paper
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.gpushare import INVENTORY, Gpushare
-from localcluster.tools import tool, tool_module
+from localcluster.tools import tool_module
 from localcluster.wait import wait_until
 from localcluster.workloads import RESOURCE
 from tests.cluster.test_access import patch
@@ -35,7 +35,7 @@ class Karpenter:
     def __init__(self, cluster: Cluster, cards: int, units: int) -> None:
         self.cluster, self._cards, self._units = cluster, cards, units
 
-    def start(self, folder: Path) -> None:
+    def start(self, program: Path, folder: Path) -> None:
         """Install and start it; ``folder`` takes the description of the instance type."""
         crds = tool_module("kwok", _MODULE)
         for name in ("pkg/apis/crds", "kwok/apis/crds"):
@@ -57,7 +57,7 @@ class Karpenter:
             "SYSTEM_NAMESPACE": "kube-system",
             "DISABLE_LEADER_ELECTION": "true",
         }
-        self.cluster.start_program(PROGRAM, [str(tool("kwok", print))], env=env)
+        self.cluster.start_program(PROGRAM, [str(program)], env=env)
         wait_until("NodeClaims to be served", self._unserved, seconds=30)
 
     def claims(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,9 +13,8 @@ from extender.decisions.autoscaling.placeholders import Placeholder
 from gpushare.contract import ANNOTATION_CARDS, GATE_ADMISSION, LABEL_PLACEHOLDER
 from gpushare.objects.model import Node, ObjectMeta, Pod
 from localcluster.cluster import Cluster
-from localcluster.errors import BuildError, CommandError
+from localcluster.errors import CommandError
 from localcluster.gpushare import COMPONENTS, NAMESPACE, Gpushare
-from localcluster.tools import tool
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.bringup import fresh, own_network
@@ -68,19 +68,15 @@ def waiting(name: str, units: int, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(kwok: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Bring up a node of two GPUs that are more than half used, and Karpenter."""
-    try:
-        tool("kwok", print)
-    except BuildError as err:
-        pytest.skip(f"needs Karpenter, which cannot be built here: {err}")
     nodes = [paper_gpu_node(NODE, 2, UNITS)]
     with own_network(), fresh((), nodes, name="gpushare-autoscaling") as cluster:
         gpushare, karpenter = Gpushare(cluster), Karpenter(cluster, 2, UNITS)
         gpushare.apply_access()
         cluster.kubectl("apply", "-f", str(COMPONENTS / "autoscaling" / "access.yaml"))
         gpushare.start_extender(queue={"autoscaled": False})
-        karpenter.start(tmp_path_factory.mktemp("karpenter"))
+        karpenter.start(kwok, tmp_path_factory.mktemp("karpenter"))
         gpushare.wait_ready()
         made = Stage(cluster, karpenter)
         made.run("a", "b")

@@ -125,7 +125,9 @@ def larger_than_any_gpu():
 
 
 @case(
-    "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/admission.",
+    "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/admission. "
+    "Kueue removes its gates when it admits the pod: `kubectl describe workloads` says what it "
+    "waits for.",
     "No place in the queue: it gets one once the scheduling gates of others are removed.",
     "OtherGate",
 )
