@@ -93,7 +93,6 @@ NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "axe": axe_core,
     "registry": _registry,
     "kueue": kueue.programs,
-    **{name: partial(tool, name) for name in ("helm", "kubeadm", "promtool")},
     **{name: partial(tool, name) for name in ("helm", "kubeadm", "kwok", "promtool")},
 }
 
