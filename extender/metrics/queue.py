@@ -17,7 +17,7 @@ OF_QUEUED_NAMESPACES: Final = {
 OF_QUEUE: Final = {
     "gpushare_queue_entries": "Pods and gangs that have a place in the queue.",
     "gpushare_queue_first_seconds": (
-        "For how long the same pod or gang has been the first one in the queue without room."
+        "For how long the same pod or gang has been the first one without room; the longest."
     ),
     "gpushare_unreadable_quotas": "Namespaces whose quota cannot be read.",
 }

@@ -54,7 +54,11 @@ class Admission:
         self._is_autoscaled = settings.autoscaled
         self._heads = HeadClaiming(gangs, planning, settings.reserve_after_seconds)
         gangs.state.queue = QueueViews(
-            gangs, self._pods, settings, failed=lambda: self._round.without_room
+            gangs,
+            self._pods,
+            settings,
+            failed=lambda: self._round.without_room,
+            first_seconds=lambda: self._heads.first_seconds,
         )
         self._releaser, self._right = releaser, right
         self._pokes = Pokes(releaser, right, gangs.state.clock)

@@ -22,7 +22,10 @@ _RULES: Final = Rules(any_priority=True)
 
 
 class HeadClaiming:
-    """The plan of a round uses the room itself once it is free: then the claim is dropped."""
+    """The plan of a round uses the room itself once it is free: then the claim is dropped.
+
+    Without ``reserve_after_seconds``, 0, it only notes for how long entries have been the first.
+    """
 
     def __init__(self, gangs: Gangs, planning: GangPlanning, reserve_after_seconds: float) -> None:
         self._state, self._planning = gangs.state, planning
@@ -31,6 +34,15 @@ class HeadClaiming:
         self._search = VictimSearch(gangs.state)
         self._first_since: dict[str, float] = {}  # by owner
         self._checked_at = -EVERY_SECONDS
+
+    @property
+    def first_seconds(self) -> float:
+        """Return for how long an entry has been the first one without room; of several the longest.
+
+        Return 0 without any.
+        """
+        now = self._state.clock.monotonic()
+        return max((now - since for since in self._first_since.values()), default=0.0)
 
     async def check(self, without_room: Collection[tuple[Standing, Entry]]) -> None:
         """Claim for those that have been first for long enough, and drop what is not needed.
@@ -43,13 +55,13 @@ class HeadClaiming:
             owner = claim.standing.owner
             if owner not in waiting or self._claims.get(owner) is None:
                 self._claims.drop(owner)
-        if not self._after or now - self._checked_at < EVERY_SECONDS:
+        if now - self._checked_at < EVERY_SECONDS:
             return
         self._checked_at = now
         heads = await self._planning.slices.run(self._heads.of(without_room))
         before = self._first_since
         self._first_since = {head.owner: before.get(head.owner, now) for head, _ in heads}
-        for standing, entry in heads:
+        for standing, entry in heads if self._after else ():
             if now - self._first_since[standing.owner] >= self._after:
                 await self._claim(standing, entry)
         for claim in self._claims:  # those that a more urgent entry has overtaken

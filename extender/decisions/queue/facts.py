@@ -31,7 +31,7 @@ class QueueViews:
     """Implements QueueStates. Places are known only to the replica that decides.
 
     ``pods`` are kept up to date by whoever admits pods. ``failed`` returns the entries without
-    room, in order.
+    room, in order, and ``first_seconds`` for how long one has been the first of them.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class QueueViews:
         pods: WaitingPods,
         settings: QueueSettings = _SETTINGS,
         failed: Callable[[], Sequence[tuple[Standing, Group | Kind]]] = list,
+        first_seconds: Callable[[], float] = float,
     ) -> None:
         self._gangs, self._state, self._settings = gangs, gangs.state, settings
-        self._failed = failed
+        self._failed, self._first_seconds = failed, first_seconds
         self._quotas = QuotaViews(gangs.state)
         self._standings = Standings(gangs, pods, self._quotas, settings.order)
         self._pods = pods
         self.over_quota, self.full_models = self._quotas.over_quota, self._quotas.full_models
-        self._first: tuple[str, float] = "", 0.0  # without room, and since when
 
     def entries(
         self, namespace: str = "", most: int = MOST_LISTED
@@ -160,14 +160,6 @@ class QueueViews:
             return None
         left = sum(bool(state.use.node_of(uid)) for uid in found.waits_for)
         return Claim(round(state.clock.monotonic() - found.since, 1), left)
-
-    def _first_seconds(self) -> float:
-        """Return for how long the same entry has been seen as the first one without room."""
-        now, failed = self._state.clock.monotonic(), self._failed()
-        owner = failed[0][0].owner if failed else ""
-        if owner != self._first[0]:
-            self._first = owner, now
-        return now - self._first[1] if owner else 0.0
 
 
 def _uids(shown: Shown) -> list[str]:

@@ -112,7 +112,7 @@ class QueueFigures:
 
     ``pods``, ``units`` and ``oldest_seconds`` are by namespace, of pods that wait for room, members
     of gangs included. ``first_seconds`` is for how long the same entry has been the first one
-    without room.
+    without room; of several, which may use other nodes, the longest.
     """
 
     entries: int = 0

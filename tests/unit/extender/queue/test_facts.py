@@ -159,13 +159,31 @@ async def test_numbers_for_metrics_are_by_namespace():
     assert found.oldest_seconds == {"a": pytest.approx(99), "b": pytest.approx(60)}
 
 
-async def test_how_long_the_first_has_been_the_first_without_room_starts_anew_with_another():
-    made = full()
+@pytest.mark.parametrize("reserve_after", [0, 10])
+async def test_how_long_one_is_the_first_without_room_starts_anew_with_another(reserve_after):
+    made = full(QueueSettings(reserve_after_seconds=reserve_after))
     made.pod("p", 8, "a")
     await made.round()
     assert run_all(made.state.queue.figures()).first_seconds == 0
     made.cluster.time.now += 50
+    await made.round()
     assert run_all(made.state.queue.figures()).first_seconds == 50
+    made.cluster.time.now += 50
     made.pod("urgent", 8, "b", priority=3)
     await made.round()
     assert run_all(made.state.queue.figures()).first_seconds == 0
+    assert bool(list(made.state.head_claims)) == bool(reserve_after)
+
+
+async def test_a_claim_says_for_how_long_and_until_how_many_pods_end():
+    made = full(QueueSettings(reserve_after_seconds=10))
+    made.pod("p", 8, "a")
+    await made.round()
+    for _ in range(2):
+        made.cluster.time.now += 30
+        await made.round()
+    [entry] = made.listed().entries
+    assert (entry.reason, entry.claim.seconds, entry.claim.pods) == ("ClaimsGPUs", 30, 1)
+    made.cluster.delete("r")
+    [entry] = made.listed().entries
+    assert entry.claim.pods == 0

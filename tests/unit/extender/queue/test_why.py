@@ -226,6 +226,19 @@ def behind_a_more_important_pod():
 
 
 @case(
+    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
+    " for 4 MiB or less, or when team/r ends.",
+    "Place 1 of 1 in the queue, for 91s. GPUs are kept for it as they become free, for 0s by now: "
+    "it starts when the pod on them has ended.",
+    "ClaimsGPUs",
+)
+def first_for_so_long_that_gpus_are_kept_for_it():
+    made = scene(used=12, settings=QueueSettings(reserve_after_seconds=20))
+    made.pod("p", 8)
+    return made
+
+
+@case(
     "its GPU memory fits now (n, GPU 0), but kube-scheduler has not placed it there yet.",
     "No place in the queue: it had room and did not use it in time. It is tried again in 30s.",
     "Resting",
