@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
-from extender.gangs import admission, duties
+from extender.gangs import duties
+from extender.queue import admission
 from extender.settings.configuration import Policy
 from extender.watch import cluster as watch
 from tests.simulation.apiserver import ApiServer
