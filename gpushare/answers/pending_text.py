@@ -36,9 +36,17 @@ def sentence(found: Pending) -> str:
     text = f"it is a member of gang {_short(found.gang.name)}. {found.gang.text}"
     if found.evicting is not None and found.gang.phase in PHASES_OF_EVICTIONS:
         text += f" {preemptions.details(found.evicting)}".rstrip()
-    elif found.cause != pending.FITS or found.gang.phase in _PHASES_OF_SINGLES:
+    elif not _is_said(found):
         text += f" This pod: {_own(found)}"
     return _cut(text, MOST_BYTES)
+
+
+def _is_said(found: Pending) -> bool:
+    """Return whether the sentence about the gang says all that keeps the pod waiting."""
+    if found.gang is None or found.gang.phase in _PHASES_OF_SINGLES:
+        return False
+    is_of_all = found.cause == pending.QUOTA and found.gang.phase == Phase.WAITING_FOR_ROOM
+    return found.cause == pending.FITS or is_of_all
 
 
 def _own(found: Pending) -> str:
