@@ -4,7 +4,7 @@ import pytest
 
 from extender.page import cluster_feed
 from gpushare.contract import GATE_ADMISSION
-from tests.browser import Page
+from tests.browser import Page, resize
 from tests.builders import pod
 
 pytestmark = pytest.mark.integration
@@ -14,6 +14,11 @@ ROWS = """
 const rows = [...document.querySelectorAll("#waiting .row")];
 rows.sort((a, b) => a.getAttribute("aria-rowindex") - b.getAttribute("aria-rowindex"));
 return rows.map(({ children: [name, asks] }) => [name.firstChild.innerText, asks.innerText]);
+"""
+# The parts of rows that stick out of the page.
+OUTSIDE = """
+const cells = [...document.querySelectorAll("#waiting .row > *")];
+return cells.filter((each) => each.getBoundingClientRect().right > innerWidth + 1).length;
 """
 
 
@@ -54,3 +59,15 @@ def test_pending_pods_are_listed_in_the_order_of_the_queue_and_follow_it(page, s
 def test_the_dialog_of_a_pod_says_its_place(page):
     page.open("pod=default/young-0")
     page.wait("the place", lambda: "Its gang has place 2 of 2 in the queue" in page.detail)
+
+
+def test_places_fit_beside_long_names_on_narrow_screens(page, stage, driver):
+    for number in range(2):
+        stage.add_member(f"{'long-name-' * 5}{number}", "long", 2, 80_000, gate=GATE_ADMISSION)
+    resize(driver, 390, 844)
+    try:
+        page.open("view=pending")
+        page.wait("the places", lambda: len(rows(page)) == 6 and "place 3" in str(rows(page)))
+        assert page.run(OUTSIDE) == 0
+    finally:
+        resize(driver, 1440, 1400)
