@@ -71,7 +71,8 @@ class Admission:
             while True:
                 began = time.perf_counter()
                 await self.check(tasks)
-                await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+                most = EVERY_SECONDS if self._round.is_cut_short else MOST_REST_SECONDS
+                await rest(began, least=EVERY_SECONDS, most=most)
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
@@ -99,7 +100,8 @@ class Admission:
             self._start(tasks, release)
 
     async def _release_all(self, tasks: asyncio.TaskGroup) -> None:
-        await self._planning.slices.run(self._begin(tasks, self._releases()))
+        with self._round.pace():
+            await self._planning.slices.run(self._begin(tasks, self._releases()))
 
     def _begin(
         self, tasks: asyncio.TaskGroup, releases: Iterator[Release | None]

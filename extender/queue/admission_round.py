@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
@@ -30,6 +31,10 @@ class AdmissionRound:
     Pods of a shape that has no room are not tried again in a round. If room appears in the meantime
     it goes to the first in the order that fits. A namespace over its quota holds up no other one.
 
+    As long as entries fit, there is a hurry: their pods could run already. A plan for what does not
+    fit has time, and may be made again and again.
+
+    ``is_cut_short`` says that the last round has ended by its time and the last entry did fit.
     ``without_room`` are the entries for which there was no room when they were last tried, those of
     the last round in its order and then those that it did not reach.
     """
@@ -44,6 +49,8 @@ class AdmissionRound:
         self._gangs, self._state, self._planning = gangs, gangs.state, planning
         self._stages, self._pods, self._settings = GangStages(gangs), pods, settings
         self.without_room: list[tuple[Standing, Entry]] = []
+        self.is_cut_short = False
+        self._fits = False  # whether the last plan has kept room
         self._tried: Revision | None = None
         self._order = self._new_order()
         self._failed: list[tuple[Standing, Entry]] = []
@@ -55,8 +62,10 @@ class AdmissionRound:
 
     async def run(self, admitted: Admitted) -> None:
         """Keep room for what fits now, and report each gang and pod that has got it."""
-        await self._planning.slices.run(self._pods.renew())
+        with self.pace():
+            await self._planning.slices.run(self._pods.renew())
         is_new = self._begin()
+        self.is_cut_short = False
         groups = self._stages.without_plan()
         if not is_new and not any(self._is_due(group) for group in groups):
             return
@@ -71,11 +80,18 @@ class AdmissionRound:
                 await self._planning.slices.pause()
             if not await self._admit(*found, admitted) and not self._settings.backfill:
                 break
-            if len(self._full) >= SHAPES_AT_ONCE or time.perf_counter() > until:
+            if time.perf_counter() > until:
+                self.is_cut_short = self._fits
+                break
+            if len(self._full) >= SHAPES_AT_ONCE:
                 break
         before, left = self.without_room, self._order.owners()
         not_reached = [each for each in before if each[0].owner in left]
         self.without_room = [*self._failed, *not_reached]
+
+    def pace(self) -> AbstractContextManager[None]:
+        """Return what is entered for work that should go on fast as long as entries fit."""
+        return self._planning.slices.hurry() if self._fits else nullcontext()
 
     def _begin(self) -> bool:
         """Return whether anything has changed since the last round for pods without a gang."""
@@ -102,7 +118,7 @@ class AdmissionRound:
         gangs, record = self._gangs, self._gangs.record(group)
         if self._state.clock.monotonic() < record.wait_until:
             return True  # its members did not come: it holds up nobody
-        if gangs.is_due(group, record) and await self._planning.plan(group):
+        if gangs.is_due(group, record) and await self._plan(group):
             hold = self._state.ledger.hold_of(standing.owner)
             self._used.update(slot.node for slot in (hold.slots if hold is not None else ()))
             await admitted(group)
@@ -142,12 +158,20 @@ class AdmissionRound:
             self._closed.add(standing.namespace)
         return True
 
+    async def _plan(self, group: Group) -> bool:
+        with self.pace():
+            self._fits = await self._planning.plan(group)
+        return self._fits
+
     async def _keep(self, pod: Pod, standing: Standing) -> Kept:
         expires_at = self._state.clock.monotonic() + HELD_SECONDS
         ask = Ask(pod.uid, (pod,), 1)
-        return await self._planning.hold_for(
-            ask, expires_at, lambda node: self._may_use(node, standing)
-        )
+        with self.pace():
+            kept = await self._planning.hold_for(
+                ask, expires_at, lambda node: self._may_use(node, standing)
+            )
+        self._fits = kept is Kept.KEPT
+        return kept
 
     def _may_use(self, node: str, standing: Standing) -> bool:
         """Return False, and have earlier entries tried again, if the room has just appeared."""
