@@ -27,6 +27,7 @@ EVERY_SECONDS: Final = 0.1
 MOST_REST_SECONDS: Final = 2.0
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
+SHOWN_SECONDS: Final = 2.0  # in which the watch should have shown that a gate is gone
 
 _QUEUE: Final = QueueSettings()
 
@@ -63,6 +64,7 @@ class Admission:
         self._releaser, self._right = releaser, right
         self._pokes = Pokes(releaser, right, gangs.state.clock)
         self._releasing: set[str] = set()  # uids
+        self._released: dict[str, float] = {}  # by uid, when, as long as the watch may not show it
         self._retries: Retries[str] = Retries(gangs.state.clock, 1.0, 60.0)
         self._poked: dict[str, float] = {}  # by uid, when
 
@@ -76,6 +78,8 @@ class Admission:
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
+        now = self._state.clock.monotonic()
+        self._released = {uid: at for uid, at in self._released.items() if now - at < SHOWN_SECONDS}
         self._gangs.admits = await self._right.is_given()
         self._gangs.gates_stay = self._right.is_denied
         if not self._gangs.admits:
@@ -146,7 +150,8 @@ class Admission:
         return Release(pod, patch, nomination_patch(pod, slot.node, slot.cards))
 
     def _may_release(self, pod: Pod) -> bool:
-        return pod.uid not in self._releasing and self._retries.is_ready(pod.uid)
+        is_left = pod.uid not in self._releasing and pod.uid not in self._released
+        return is_left and self._retries.is_ready(pod.uid)
 
     async def _release(self, release: Release) -> None:
         pod = release.pod
@@ -156,6 +161,8 @@ class Admission:
             self._releasing.discard(pod.uid)
         is_done = outcome in {Outcome.RELEASED, Outcome.GONE}
         self._retries.tried(pod.uid, landed=is_done)
+        if outcome is Outcome.RELEASED:
+            self._released[pod.uid] = self._state.clock.monotonic()
         if outcome is Outcome.REFUSED:
             self._right.doubt()
         if outcome in {Outcome.CONFLICT, Outcome.REFUSED}:

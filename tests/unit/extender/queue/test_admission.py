@@ -7,7 +7,7 @@ import pytest
 
 from extender.gangs.rights import MISSING_SECONDS, PatchRight
 from extender.gates.releaser import Releaser
-from extender.queue.admission import Admission
+from extender.queue.admission import SHOWN_SECONDS, Admission
 from gpushare.answers.gang_text import GATES_STAY
 from gpushare.answers.pending import why_pending
 from gpushare.answers.pending_text import sentence
@@ -226,3 +226,20 @@ async def test_many_pods_that_fit_nowhere_do_not_hold_back_one_that_fits():
     cluster.add(changed(pod("small", 1), spec=gates))
     await check(admission)
     assert list(api.patches) == ["small"]
+
+
+async def test_a_pod_is_released_once_although_the_watch_shows_it_late():
+    cluster, api, admission = stage()
+    released = []
+
+    async def release_pod(pod, _) -> None:
+        released.append(pod.metadata.name)
+
+    api.release_pod = release_pod  # the watch shows nothing
+    cluster.add(*gated("g", 2, 2))
+    for _ in range(3):
+        await check(admission)
+    assert sorted(released) == ["g-0", "g-1"]
+    cluster.time.now += SHOWN_SECONDS
+    await check(admission)
+    assert len(released) == 4
