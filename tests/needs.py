@@ -17,12 +17,12 @@ from typing import Final
 
 import pytest
 
-from localcluster import kueue
 from localcluster.build import Progress, build
 from localcluster.errors import BuildError, HostError, LocalClusterError
 from localcluster.gpushare import ROOT
 from localcluster.host import BUILD_NEEDS, CRIO_NEEDS, IMAGE_NEEDS, RUN_NEEDS, Need, provide
 from localcluster.imagebuild import gpushare_image
+from localcluster.kueue import controllers as kueue
 from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
 from localcluster.toolkit import Setup, provide_toolkits

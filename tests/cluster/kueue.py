@@ -14,7 +14,7 @@ from localcluster.build import Progress
 from localcluster.cluster import Cluster
 from localcluster.gpushare import CARD_MIB, ROOT, Gpushare, gpu_node
 from localcluster.images import WORKLOAD
-from localcluster.kueue import JOBSET, KUEUE
+from localcluster.kueue.controllers import JOBSET, KUEUE
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, is_running, pod
 from tests.cluster.bringup import fresh, own_network

@@ -9,7 +9,7 @@ import pytest
 
 from localcluster.cluster import Cluster
 from localcluster.gpushare import Gpushare
-from localcluster.kueue import KUEUE
+from localcluster.kueue.controllers import KUEUE
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
 from tests.cluster.command_line import CommandLine
