@@ -51,6 +51,7 @@ trials: setup  ## run the long trials: GPUs of containers, node setups, faults, 
 	$(RUN) python -m tests.trials.plans
 	$(RUN) python -m tests.trials.victims
 	$(RUN) python -m tests.trials.preemption
+	$(RUN) python -m tests.trials.queue
 	$(RUN) python -m tests.trials.kueue
 	$(if $(VERSIONS),$(RUN) python -m tests.trials.versions $(VERSIONS))
 
