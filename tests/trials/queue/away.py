@@ -28,7 +28,7 @@ GANG: Final = 4
 USER: Final = "somebody"
 # A gang is in part for a moment while its members are bound. Without an extender nothing goes on.
 PART_SECONDS: Final = 10.0
-PLACED_SECONDS: Final = 120.0
+PLACED_SECONDS: Final = 330.0  # what did not come rests for up to 300 s
 _GUARD: Final = "validatingadmissionpolicybinding/gpushare-gates"
 _MOST_SECONDS: Final = 5.0  # for one creation
 

@@ -41,7 +41,8 @@ class Fair:
                 self._step(from_then_on)
             submitting.result()
         seconds = time.monotonic() - from_then_on
-        windows = self._windows()
+        windows = [self._part(each) for each in self._windows()]
+        full = min(sum(each[1:]) for each in self._samples) / (ALL_CARDS * UNITS)
         wrong = [part for part in windows if abs(part - 0.5) > TOLERANCE]
         if wrong or not windows:
             stage.lost.append(f"fair: {len(wrong)} of {len(windows)} windows: {wrong}")
@@ -50,7 +51,8 @@ class Fair:
             f"a backlog of {self.backlog} each; for {seconds:.0f} s, beginning one longest run "
             f"({max(LIFE_SECONDS):g} s) after the other namespace came, the part of the one that "
             f"began first was {total:.1%}, in windows of {WINDOW_SECONDS:g} s "
-            f"{' '.join(f'{part:.1%}' for part in windows)}"
+            f"{' '.join(f'{part:.1%}' for part in windows)}; "
+            f"at least {full:.0%} of all GPUs were in use"
         )
 
     def _submit(self, namespace: str) -> None:
@@ -82,14 +84,14 @@ class Fair:
             if each.is_bound and now - each.bound_at > life:
                 self.stage.delete((each.namespace, each.name))
 
-    def _windows(self) -> list[float]:
-        """Return the part of the first namespace in each whole window."""
+    def _windows(self) -> list[list[tuple[float, int, int]]]:
+        """Return the samples of each whole window."""
         found: list[list[tuple[float, int, int]]] = [[]]
         for sample in self._samples:
             if found[-1] and sample[0] - found[-1][0][0] >= WINDOW_SECONDS:
                 found.append([])
             found[-1].append(sample)
-        return [self._part(each) for each in found[:-1]]
+        return found[:-1]
 
     @staticmethod
     def _part(samples: list[tuple[float, int, int]]) -> float:

@@ -33,11 +33,14 @@ def unplaced(
         group = [e for e in present if e.gang == each.gang] if each.gang else [each]
         if len(group) < each.minimum:
             continue  # some of its members were ended
-        missing = max(1, each.minimum - sum(e.is_bound for e in group))
+        bound = sum(e.is_bound for e in group)
+        missing = max(1, each.minimum - bound)
         rules = _Rules(models, quotas[each.namespace])
         if rules.fits(each, missing, free, used[each.namespace]):
-            where = f"{each.name} in {each.namespace}" + (" (gated)" if each.is_gated else "")
-            return f"{where}: {missing} x {each.units} units of {each.card_count} GPUs fit"
+            who = f"{'gated' if each.is_gated else 'ungated'} {each.name} in {each.namespace}"
+            if each.gang:
+                who += f", of {len(group)} with {bound} bound and {each.minimum} needed"
+            return f"{who}: {missing} x {each.units} units of {each.card_count} GPUs fit"
     return None
 
 

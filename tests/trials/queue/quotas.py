@@ -26,7 +26,8 @@ CHANGE_SECONDS: Final = 2.0  # a quota is changed
 GANGS, GATED, TWO_CARDS, KEPT, SLOW, SUCCEEDS = 0.15, 0.6, 0.1, 0.15, 0.4, 0.2
 MOST_GRACE: Final = 5
 LARGEST_GANG: Final = 6
-SETTLED_SECONDS: Final = 120.0  # after the last kill, until all is placed that fits
+# After the last kill, until all is placed that fits: what did not come rests for up to 300 s.
+SETTLED_SECONDS: Final = 330.0
 
 
 @dataclass
