@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.queue.head_claims import HeadClaim
-from extender.decisions.queue.heads import Entry, Heads
+from extender.decisions.queue.heads import Entry, Heads, by_age
 from extender.decisions.queue.order import Standing
 from extender.gangs.planning import GangPlanning
 from gpushare.placement.reasons import Reason
@@ -33,6 +33,7 @@ class HeadClaiming:
         self._claims, self._heads = gangs.state.head_claims, Heads(gangs.state, gangs)
         self._search = VictimSearch(gangs.state)
         self._first_since: dict[str, float] = {}  # by owner
+        self._oldest: tuple[str, float] = "", 0.0  # of all without room, and since when
         self._checked_at = -EVERY_SECONDS
 
     @property
@@ -55,11 +56,14 @@ class HeadClaiming:
             owner = claim.standing.owner
             if owner not in waiting or self._claims.get(owner) is None:
                 self._claims.drop(owner)
-        if now - self._checked_at < EVERY_SECONDS:
+        oldest = min(without_room, key=by_age)[0].owner if without_room else ""
+        if oldest != self._oldest[0]:
+            self._oldest = oldest, now
+        if now - self._checked_at < EVERY_SECONDS and not self._is_due(now):
             return
         self._checked_at = now
         heads = await self._planning.slices.run(self._heads.of(without_room))
-        before = self._first_since
+        before = dict([self._oldest]) | self._first_since
         self._first_since = {head.owner: before.get(head.owner, now) for head, _ in heads}
         for standing, entry in heads if self._after else ():
             if now - self._first_since[standing.owner] >= self._after:
@@ -67,6 +71,11 @@ class HeadClaiming:
         for claim in self._claims:  # those that a more urgent entry has overtaken
             if not self._heads.are_healthy(claim.slots):
                 await self._claim(claim.standing, waiting[claim.standing.owner])
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether an entry has been the first for long enough since the last check."""
+        due_at = (since + self._after for since in self._first_since.values())
+        return any(self._checked_at < at <= now for at in due_at)
 
     async def _claim(self, standing: Standing, entry: Entry) -> None:
         """Claim what an entry needs, unless a usable claim has all of it."""
