@@ -63,6 +63,7 @@ from gpushare.live_page.history import History
 from gpushare.objects.model import Node, Pod
 from gpushare.preemption.model import Rules
 from gpushare.process.lifetime import run_until_stopped
+from gpushare.process.time_slices import in_slices
 from gpushare.telemetry import logs
 
 log = logging.getLogger(__name__)
@@ -306,6 +307,7 @@ class _Extender:
 
     async def _take_over_gangs(self) -> None:
         await self._namespaces.known.wait()
+        await in_slices(self._cluster.state.namespace_use.renewing())
         await asyncio.gather(*(watch.wait_if_needed() for watch in self._pod_groups))
         await self._gangs.take_over()
         self._cluster.scheduling.nominated.claim_all()

@@ -81,6 +81,8 @@ class ClusterWatch:
                 report_at = clock.monotonic() + REPORT_SECONDS
                 self.expire_plans()
                 self.scheduling.nominated.renew()
+                if self.state.namespaces.version:  # some are limited or queued
+                    await in_slices(self.state.namespace_use.renewing())
                 await in_slices(self.report_pending())
 
     def replacing_pods(self, items: Sequence[Pod | PodUse]) -> Iterator[None]:

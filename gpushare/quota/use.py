@@ -37,6 +37,7 @@ class NamespaceUse:
     def __init__(self, ledger: Ledger, namespace_of: Callable[[str], str]) -> None:
         self._ledger, self._namespace_of = ledger, namespace_of
         self._seen = -1
+        self._stale: set[str] = set()  # nodes that have changed since they were read
         self._nodes: dict[str, _NodeUse] = {}
         self._used: dict[str, Counter[str]] = {}
         self._capacity = 0
@@ -76,15 +77,29 @@ class NamespaceUse:
         for node in self._ledger.reserved_on(uid):
             yield from (each for each in self._uses(node) if each.pod_uid == uid)
 
+    def renewing(self) -> Iterator[None]:
+        """Take in what has changed, node by node; other work may run between any two steps.
+
+        Otherwise the next reader takes it in at once, which takes long after thousands of changes.
+        """
+        self._note_changes()
+        while self._stale:
+            self._renew_node(self._stale.pop())
+            yield
+
     def _renew(self) -> None:
+        self._note_changes()
+        while self._stale:
+            self._renew_node(self._stale.pop())
+
+    def _note_changes(self) -> None:
         changes = self._ledger.changes
         if changes.now == self._seen:
             return
         changed = changes.since(self._seen) if self._seen >= 0 else None
         self._seen = changes.now
-        names = {*self._nodes, *self._ledger.all_nodes()} if changed is None else changed
-        for name in names:
-            self._renew_node(name)
+        everything = () if changed is not None else (*self._nodes, *self._ledger.all_nodes())
+        self._stale.update(changed or everything)
 
     def _renew_node(self, name: str) -> None:
         before, now = self._nodes.pop(name, None) or _NodeUse(), _NodeUse()

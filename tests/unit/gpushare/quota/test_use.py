@@ -73,6 +73,13 @@ class Uses(RuleBasedStateMachine):
     def let_go(self, kind, owner):
         self.ledger.drop(kind, owner)
 
+    @rule(first=_UID, second=_UID, node=_NODE, steps=st.integers(0, 3))
+    def what_changes_while_it_is_taken_in(self, first, second, node, steps):
+        self.ledger.release_all()
+        self.ledger.put_share(Share(first, namespace_of(first), first, node, 1, ("GPU-0",)))
+        for _ in zip(range(steps), self.use.renewing(), strict=False):
+            self.ledger.remove_share(second)
+
     @precondition(lambda self: self.ledger.changes.now % 5 == 0)
     @rule()
     def a_new_leader(self):
