@@ -1,4 +1,4 @@
-"""Admits gated pods: takes room for a gang, then removes the gates of its members."""
+"""Admits gangs and pods that wait: takes room for them in order, then removes their gates."""
 
 import asyncio
 import time

@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.queue.head_claims import HeadClaim
-from extender.decisions.queue.heads import Entry, Heads, by_age
+from extender.decisions.queue.heads import Entry, Heads
 from extender.decisions.queue.order import Standing
 from extender.gangs.planning import GangPlanning
 from gpushare.placement.reasons import Reason
@@ -56,7 +56,8 @@ class HeadClaiming:
             owner = claim.standing.owner
             if owner not in waiting or self._claims.get(owner) is None:
                 self._claims.drop(owner)
-        oldest = min(without_room, key=by_age)[0].owner if without_room else ""
+        ages = (standing.age for standing, _ in without_room)
+        *_, oldest = min(ages, default=("",))
         if oldest != self._oldest[0]:
             self._oldest = oldest, now
         if now - self._checked_at < EVERY_SECONDS and not self._is_due(now):

@@ -4,7 +4,7 @@
 
 A Job, a group of pods and a JobSet, each in a namespace with gpushare's gate and in one without,
 have quota, and no two GPUs with room. A pod that has room waits for their quota. Then room is made:
-Kueue admits the Jobs and JobSets again, and the pods of groups are created anew. Printed are
+Kueue admits the Jobs and JobSets again, and the pods of groups are created again. Printed are
 seconds since Kueue admitted a gang until its quota is back, until the pod of the next workload is
 bound, and since room was made until the gang runs.
 

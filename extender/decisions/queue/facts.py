@@ -30,7 +30,7 @@ _SETTINGS: Final = QueueSettings()
 class QueueViews:
     """Implements QueueStates. Places are known only to the replica that decides.
 
-    ``pods`` are kept up to date by whoever admits pods. ``failed`` returns the entries without
+    Admission keeps ``pods`` up to date. ``failed`` returns the entries without
     room, in order, and ``first_seconds`` for how long one has been the first of them.
     """
 

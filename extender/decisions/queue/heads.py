@@ -38,7 +38,7 @@ class Heads:
         """Return the first ones of these entries, in short steps."""
         found: list[tuple[Standing, Entry]] = []
         taken, everywhere = set[str](), self._state.node_names()
-        for standing, entry in sorted(entries, key=by_age):
+        for standing, entry in sorted(entries, key=lambda each: each[0].age):
             if len(found) == MOST_HEADS or taken >= everywhere:
                 break
             ask = self.ask(standing, entry)
@@ -92,9 +92,3 @@ class Heads:
             if why_not(self._state, name, shape, self._state.ledger.account(name)) is None:
                 found.add(name)
         return found
-
-
-def by_age(entry: tuple[Standing, Entry]) -> tuple[int, bool, str, str]:
-    """Return what sorts entries by priority and age."""
-    standing = entry[0]
-    return -standing.priority, not standing.is_started, standing.created, standing.owner

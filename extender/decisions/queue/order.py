@@ -23,6 +23,11 @@ class Standing(NamedTuple):
     created: str
     owner: str
 
+    @property
+    def age(self) -> tuple[int, bool, str, str]:
+        """Return what sorts by priority and age, whatever namespaces use."""
+        return -self.priority, not self.is_started, self.created, self.owner
+
 
 class QueueOrder(Generic[T]):
     """Hands out entries, the first one by the current use of all namespaces.
@@ -35,9 +40,6 @@ class QueueOrder(Generic[T]):
         self._policy, self._share_of = policy, share_of
         self._heap: list[tuple[Key, Standing, T]] = []
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def owners(self) -> set[str]:
         """Return the owners of the entries that are left."""
         return {standing.owner for _, standing, _ in self._heap}
@@ -45,13 +47,8 @@ class QueueOrder(Generic[T]):
     def key(self, standing: Standing) -> Key:
         """Return what sorts an entry now."""
         share = self._share_of(standing.namespace) if self._policy == "fair" else 0.0
-        return (
-            -standing.priority,
-            not standing.is_started,
-            share,
-            standing.created,
-            standing.owner,
-        )
+        priority, is_late, created, owner = standing.age
+        return priority, is_late, share, created, owner
 
     def put(self, standing: Standing, entry: T) -> None:
         """Add an entry; no two have the same owner."""

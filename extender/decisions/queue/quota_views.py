@@ -90,16 +90,6 @@ class QuotaViews:
                 used[each.name] = state.namespace_use.used(each.name).total()
         return quotas, used, unreadable
 
-    def share(self, namespace: str, more: int) -> float:
-        """Return which part of its quota a namespace uses with so many units more."""
-        share = self._state.quotas.share(namespace)
-        if not more:
-            return share
-        whole = self._quota(namespace).units
-        whole = self._state.namespace_use.capacity if whole is None else whole
-        used = self._state.namespace_use.used(namespace).total()
-        return max(share, (used + more) / whole) if whole else share
-
     def _quota(self, namespace: str) -> Quota:
         return self._state.namespaces.get(namespace).quota or _NO_QUOTA
 

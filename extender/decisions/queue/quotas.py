@@ -89,14 +89,13 @@ class Quotas:
 
         A reason is returned if that is less than the ask needs.
         """
-        units = [self._units_of(pod) for pod in ask.members]
+        units = [self.units_of(pod) for pod in ask.members]
         if not any(units):
             return ask
         left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
         if not isinstance(left, Left):
             return ask if left is None else left
-        most = max(0, left.units)  # it is negative after the quota was lowered
-        number = sum(total <= most for total in accumulate(units))
+        number = sum(total <= left.units for total in accumulate(units))
         if number < max(1, ask.least):
             return OVER_QUOTA
         if number < len(ask.members):
@@ -125,21 +124,25 @@ class Quotas:
         """Return an ask whose members get no GPU memory on nodes with GPUs of these models."""
         return replace(ask, cooling=ask.cooling | self._use.nodes_with(models)) if models else ask
 
-    def share(self, namespace: str) -> float:
-        """Return which part of its quota a namespace uses; without a quota, of the cluster."""
+    def share(self, namespace: str, more: int = 0) -> float:
+        """Return which part of its quota a namespace uses; without a quota, of the cluster.
+
+        It is taken to use so many units ``more``, of GPUs of any model.
+        """
         quota, used = self._namespaces.get(namespace).quota, self._use.used(namespace)
         limits = (
             [] if quota is None else [(used[each], most) for each, most in quota.models.items()]
         )
         whole = None if quota is None else quota.units
-        limits.append((used.total(), self._use.capacity if whole is None else whole))
+        limits.append((used.total() + more, self._use.capacity if whole is None else whole))
         return max(each / most if most else inf for each, most in limits)
 
-    def _units_of(self, pod: Pod) -> int:
+    def units_of(self, pod: Pod) -> int:
+        """Return what a pod requests in all; 0 if that is nothing, or no node could satisfy it."""
         try:
             return self._request_of(pod).units
         except RequestError:
-            return 0  # requests no GPU memory, or nothing is planned for it
+            return 0
 
 
 def _namespace(ask: Ask) -> str:

@@ -37,7 +37,7 @@ def in_order(
     )
     for queue in queues.values():
         # Within a namespace the order does not depend on what is used. The last one comes first.
-        queue.sort(key=lambda each: _rank(each.standing), reverse=True)
+        queue.sort(key=lambda each: each.standing.age, reverse=True)
         order.put(queue[-1].standing, queue)
         yield
     found: list[Waiting[T]] = []
@@ -49,7 +49,3 @@ def in_order(
             order.put(queue[-1].standing, queue)
         yield
     return found
-
-
-def _rank(standing: Standing) -> tuple[int, bool, str, str]:
-    return -standing.priority, not standing.is_started, standing.created, standing.owner

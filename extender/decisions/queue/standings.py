@@ -33,7 +33,7 @@ Shown = WaitingPod | WaitingGang
 
 
 class Standings:
-    """``pods`` are kept up to date by whoever admits pods."""
+    """Admission keeps ``pods`` up to date."""
 
     def __init__(
         self, gangs: Gangs, pods: WaitingPods, quotas: QuotaViews, policy: OrderPolicy
@@ -49,7 +49,7 @@ class Standings:
             if each is not None:
                 found.append(each)
             yield
-        return (yield from in_order(found, self._policy, self.quotas.share))
+        return (yield from in_order(found, self._policy, self._state.quotas.share))
 
     def others(self, placed: set[str]) -> Iterator[Shown | None]:
         """Yield what waits without a place, and None in between; ``placed`` are owners."""

@@ -11,11 +11,8 @@ from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
 from extender.decisions.queue.order import Standing
 from extender.decisions.queue.waiting_pods import WaitingPods
-from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
-
-_Key = tuple[int, bool, str, str]
 
 
 class Unplaced:
@@ -45,9 +42,9 @@ class Unplaced:
         if not waiting:
             return
         expected = yield from self._expected()
-        for standing, pods in sorted(waiting, key=lambda each: _key(each[0])):
+        for standing, pods in sorted(waiting, key=lambda each: each[0].age):
             yield None
-            units = sum(map(self._units_of, pods))
+            units = sum(map(self._state.quotas.units_of, pods))
             left = self._state.quotas.left(standing.namespace)
             if isinstance(left, Reason):
                 continue
@@ -66,13 +63,3 @@ class Unplaced:
             if not self._state.ledger.has_reserve(pod.uid):
                 found[pod.metadata.namespace] += request.units
         return found
-
-    def _units_of(self, pod: Pod) -> int:
-        try:
-            return self._state.request_of(pod).units
-        except RequestError:
-            return 0  # of a gang, without GPU memory
-
-
-def _key(standing: Standing) -> _Key:
-    return -standing.priority, not standing.is_started, standing.created, standing.owner

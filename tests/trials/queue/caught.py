@@ -1,4 +1,4 @@
-"""Pods get the gate whoever creates them, and wait in order if nothing has added it."""
+"""Pods of all owners get the gate, and wait in order if nothing has added it."""
 
 import json
 import tempfile
