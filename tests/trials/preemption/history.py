@@ -1,19 +1,16 @@
 """Which pods were evicted, by whom and when, from a recorded watch; and the end of deleted pods."""
 
-import heapq
 import math
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_EVICTING, LABEL_GANG, LABEL_GANG_MINIMUM
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
 from tests.cluster.history import Change, History
 from tests.trials.cards_over_time import asked, wrong_moments
+from tests.trials.pod_ends import PodEnds
 
 BY_SCHEDULER: Final = "PreemptionByScheduler"
 BY_EXTENDER: Final = "EvictionByEvictionAPI"
@@ -63,21 +60,15 @@ class EvictionHistory(History):
         self.sizes = sizes
         self.pods: dict[str, Seen] = {}
         self._judged = 0
-        self._due: list[tuple[float, str, str]] = []  # when, name, uid
-        self._changed = threading.Condition()
-        self._is_over = False
-        self._kubelet = threading.Thread(target=self._end_pods, daemon=True)
+        self._ends = PodEnds(cluster)
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._kubelet.start()
+        self._ends.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._is_over = True
-            self._changed.notify()
-        self._kubelet.join(20)
+        self._ends.__exit__()
         super().__exit__()
 
     def listed(self, found: list[Change]) -> None:
@@ -109,10 +100,7 @@ class EvictionHistory(History):
             seen.gone_at = min(seen.gone_at, now)
         elif meta.get("deletionTimestamp") and not seen.is_ending:
             seen.is_ending = True
-            with self._changed:
-                grace = meta.get("deletionGracePeriodSeconds") or 0
-                heapq.heappush(self._due, (now + grace, change.name, change.uid))
-                self._changed.notify()
+            self._ends.end_later(change.pod)
 
     def named(self, name: str) -> Seen | None:
         """Return the last pod of a name."""
@@ -136,27 +124,13 @@ class EvictionHistory(History):
         """
         changes = self.changes
         fresh, self._judged = changes[self._judged :], len(changes)
-        found = wrong_moments(fresh, self.sizes)
+        found = [*wrong_moments(fresh, self.sizes), *self._ends.wrong]
+        self._ends.wrong.clear()
         try:
             self.check_bound_once_and_whole()
         except AssertionError as err:
             found.append(str(err)[:300])
         return found
-
-    def _end_pods(self) -> None:
-        with self._cluster.api() as api:
-            while True:
-                with self._changed:
-                    if self._is_over:
-                        return
-                    left = self._due[0][0] - time.monotonic() if self._due else None
-                    if left is None or left > 0:
-                        self._changed.wait(left)
-                        continue
-                    _, name, uid = heapq.heappop(self._due)
-                body: dict[str, Any] = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-                with suppress(ApiError):  # it is gone, or another has its name
-                    api.request("DELETE", f"/api/v1/namespaces/default/pods/{name}", body)
 
 
 def _seen(change: Change) -> Seen:

@@ -1,13 +1,10 @@
 """What each namespace used at each moment, from a recorded watch; and the end of deleted pods."""
 
-import heapq
 import math
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from gpushare.contract import (
     ANNOTATION_CARDS,
@@ -16,16 +13,13 @@ from gpushare.contract import (
     LABEL_GANG,
     LABEL_GANG_MINIMUM,
 )
-from localcluster.api import Api
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
 from tests.cluster.gated import gates_of
 from tests.cluster.history import Change, History
 from tests.trials.cards_over_time import asked, wrong_moments
+from tests.trials.pod_ends import PodEnds
 
-FINALIZER: Final = "trial.gpushare/kept"
 _EVICTED: Final = "DisruptionTarget"
-_MERGE: Final = "application/merge-patch+json"
 
 
 @dataclass
@@ -77,12 +71,11 @@ class Moment:
 class QueueHistory(History):
     """All pods of all namespaces by uid. It ends deleted pods as their kubelets would.
 
-    A pod with FINALIZER is kept for ``kept_seconds`` longer. ``sizes`` are the units of each GPU.
+    ``sizes`` are the units of each GPU.
     """
 
     cluster: Cluster
     sizes: Mapping[str, int]
-    kept_seconds: float = 3.0
     pods: dict[str, Seen] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -90,21 +83,15 @@ class QueueHistory(History):
     def __post_init__(self) -> None:
         super().__init__(self.cluster)
         self._judged = 0
-        self._due: list[tuple[float, str, str, str]] = []  # when, path, uid, finalizer to remove
-        self._changed = threading.Condition()
-        self._is_over = False
-        self._kubelet = threading.Thread(target=self._end_pods, daemon=True)
+        self._ends = PodEnds(self.cluster)
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._kubelet.start()
+        self._ends.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._is_over = True
-            self._changed.notify()
-        self._kubelet.join(20)
+        self._ends.__exit__()
         super().__exit__()
 
     def listed(self, found: list[Change]) -> None:
@@ -136,7 +123,7 @@ class QueueHistory(History):
             seen.is_deleted = True
         elif change.pod["metadata"].get("deletionTimestamp") and not seen.is_ending:
             seen.is_ending = True
-            self._end_later(change, now)
+            self._ends.end_later(change.pod)
 
     def present(self) -> list[Seen]:
         """Return the pods that the API server still has."""
@@ -173,7 +160,9 @@ class QueueHistory(History):
         """
         changes = self.changes
         fresh, self._judged = changes[self._judged :], len(changes)
-        found, self.wrong = [*wrong_moments(fresh, self.sizes), *self.wrong], []
+        found = [*wrong_moments(fresh, self.sizes), *self.wrong, *self._ends.wrong]
+        self.wrong.clear()
+        self._ends.wrong.clear()
         try:
             self.check_bound_once_and_whole()
         except AssertionError as err:
@@ -189,48 +178,6 @@ class QueueHistory(History):
         is_deleted = "deletionTimestamp" in change.pod["metadata"]
         if status.get("phase") == "Failed" and not is_deleted:
             self.wrong.append(f"{change.name} failed: {status.get('reason')}")
-
-    def _end_later(self, change: Change, now: float) -> None:
-        meta = change.pod["metadata"]
-        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{change.name}"
-        grace = meta.get("deletionGracePeriodSeconds") or 0
-        due = [(now + grace, path, change.uid, "")]
-        if FINALIZER in meta.get("finalizers", ()):
-            due.append((now + grace + self.kept_seconds, path, change.uid, FINALIZER))
-        with self._changed:
-            for each in due:
-                heapq.heappush(self._due, each)
-            self._changed.notify()
-
-    def _end_pods(self) -> None:
-        with self.cluster.api() as api:
-            while True:
-                with self._changed:
-                    if self._is_over:
-                        return
-                    left = self._due[0][0] - time.monotonic() if self._due else None
-                    if left is None or left > 0:
-                        self._changed.wait(left)
-                        continue
-                    due = heapq.heappop(self._due)
-                self._end(api, due)
-
-    def _end(self, api: Api, due: tuple[float, str, str, str]) -> None:
-        _, path, uid, finalizer = due
-        gone: dict[str, Any] = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-        try:
-            if finalizer:
-                body = {"metadata": {"uid": uid, "finalizers": None}}
-                api.request("PATCH", path, body, content_type=_MERGE)
-            else:
-                api.request("DELETE", path, gone)
-        except ApiError as err:
-            if not err.status:  # the connection was closed
-                with self._changed:
-                    heapq.heappush(self._due, (time.monotonic() + 0.1, *due[1:]))
-            elif err.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
-                # Otherwise it is gone, or another has its name.
-                self.wrong.append(f"a pod could not be ended: {err}")
 
 
 def _seen(change: Change, now: float) -> Seen:

@@ -23,7 +23,8 @@ from tests.cluster.gangs import in_gang
 from tests.cluster.gated import FLAGS, let_extender_release
 from tests.cluster.kubernetes import chosen
 from tests.trials.output import Say
-from tests.trials.queue.history import FINALIZER, QueueHistory
+from tests.trials.pod_ends import FINALIZER
+from tests.trials.queue.history import QueueHistory
 from tests.trials.queue.verdict import QuotaLog, Verdict, judged
 from tests.trials.stage import paper_gpu_node
 
