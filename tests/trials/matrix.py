@@ -5,7 +5,7 @@ The device plugins run without containers, with the environment that a node's NV
 
 import http.client
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -95,8 +95,14 @@ class Matrix:
         found = product(able, Kind)
         return [Cell(n.name, kind, name) for n, kind in found for name in CLASSES[n.setup]]
 
-    def play(self, cells: Sequence[Cell]) -> dict[Cell, Ending]:
-        """Run the pods of these cells, all at once; return how each cell ended. No pod is left."""
+    def play(
+        self, cells: Sequence[Cell], must_run: Collection[Cell] = frozenset()
+    ) -> dict[Cell, Ending]:
+        """Run the pods of these cells, all at once; return how each cell ended. No pod is left.
+
+        The kubelet tries a refused container again, so a refusal of a cell of `must_run` is no
+        end: raise DeadlineError with its reason if such a cell does not run in time.
+        """
         by_node = {node: self._cards(node) for node in self.nodes}
         refused = {}
         for number, cell in enumerate(cells):
@@ -119,7 +125,11 @@ class Matrix:
             ran = {cell for cell, ending in found.items() if ending.ran}
             found.update(self._endings([c for c in tried if c not in ran], pods, by_node))
             found.update(refused)
-            waiting = [cell.pod for cell, ending in found.items() if ending.end == End.WAITING]
+            waiting = [
+                f"{cell.pod}: {ending.end} {ending.why}"
+                for cell, ending in found.items()
+                if ending.end == End.WAITING or (cell in must_run and not ending.ran)
+            ]
             return f"{len(waiting)} wait, {waiting[0]} among them" if waiting else None
 
         wait_until(f"{len(cells)} cells to end", undecided, seconds=SECONDS, interval=1.0)
