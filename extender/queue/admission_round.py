@@ -1,8 +1,9 @@
 """Goes once through all that waits, in order, and keeps room for what fits."""
 
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
@@ -31,6 +32,10 @@ class AdmissionRound:
     Pods of a shape that has no room are not tried again in a round. If room appears in the meantime
     it goes to the first in the order that fits. A namespace over its quota holds up no other one.
 
+    A round that ends before all entries were tried is gone on with in the next one: those that were
+    tried are left out until all the others were too. However many entries of somebody have no room,
+    each other one is tried before long.
+
     As long as entries fit, there is a hurry: their pods could run already. A plan for what does not
     fit has time, and may be made again and again.
 
@@ -54,6 +59,7 @@ class AdmissionRound:
         self._tried: Revision | None = None
         self._order = self._new_order()
         self._failed: list[tuple[Standing, Entry]] = []
+        self._tried_owners: set[str] = set()  # in rounds that ended before all entries were tried
         self._gave_way = False
         self._full: set[Hashable] = set()  # shapes
         self._closed: set[str] = set()  # namespaces whose first entry waits, without backfill
@@ -67,27 +73,40 @@ class AdmissionRound:
         is_new = self._begin()
         self.is_cut_short = False
         groups = self._stages.without_plan()
-        if not is_new and not any(self._is_due(group) for group in groups):
+        is_rest = bool(self._tried_owners)  # of the entries: the last round did not reach it
+        if not (is_new or is_rest or any(self._is_due(group) for group in groups)):
             return
-        for group in groups:
-            self._order.put(self._gangs.standing(group), group)
-        for standing, kind in self._pods.firsts():
-            self._order.put(standing, kind)
+        left_out = self._fill(groups)
         until, examined = time.perf_counter() + ROUND_SECONDS, 0
         while (found := self._order.pop()) is not None:
             examined += 1
+            self._tried_owners.add(found[0].owner)
             if examined % EXAMINED_A_STEP == 0:  # most need no plan, which pauses by itself
                 await self._planning.slices.pause()
             if not await self._admit(*found, admitted) and not self._settings.backfill:
+                self._tried_owners.clear()
                 break
             if time.perf_counter() > until:
                 self.is_cut_short = self._fits
                 break
             if len(self._full) >= SHAPES_AT_ONCE:
                 break
-        before, left = self.without_room, self._order.owners()
+        else:
+            self._tried_owners.clear()
+        before, left = self.without_room, self._order.owners() | left_out
         not_reached = [each for each in before if each[0].owner in left]
         self.without_room = [*self._failed, *not_reached]
+
+    def _fill(self, groups: Iterable[Group]) -> set[str]:
+        """Put into the order what is to be tried; return the owners of all else that waits."""
+        left_out = set[str]()
+        gangs = ((self._gangs.standing(group), group) for group in groups)
+        for standing, entry in chain[tuple[Standing, Entry]](gangs, self._pods.firsts()):
+            if standing.owner in self._tried_owners:
+                left_out.add(standing.owner)
+            else:
+                self._order.put(standing, entry)
+        return left_out
 
     def pace(self) -> AbstractContextManager[None]:
         """Return what is entered for work that should go on fast as long as entries fit."""
@@ -98,7 +117,9 @@ class AdmissionRound:
         state = self._state
         ledger, resources = state.ledger.changes.now, state.resource_changes.now
         revision = ledger, resources, state.namespaces.version, self._pods.entered
-        is_new, self._tried = revision != self._tried, revision
+        is_new = revision != self._tried
+        if not self._tried_owners:  # otherwise those were tried before the latest changes
+            self._tried = revision
         self._order, self._failed = self._new_order(), []
         self._full.clear()
         self._closed.clear()

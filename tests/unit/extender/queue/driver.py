@@ -60,7 +60,9 @@ class Queue:
         minimum: int = 0,
         priority: int = 0,
         is_gated: bool = True,
+        **more: object,
     ) -> None:
+        """Create a pod; ``more`` is of its spec."""
         self._created += 1
         minutes, seconds = divmod(self._created, 60)
         hours, minutes = divmod(minutes, 60)
@@ -71,7 +73,7 @@ class Queue:
             made = pod(name, units)
         gates = OURS if is_gated else None
         meta = {"uid": name, "namespace": namespace, "creation_timestamp": created}
-        spec = {"scheduling_gates": gates, "priority": priority}
+        spec = {"scheduling_gates": gates, "priority": priority, **more}
         self.cluster.add(changed(made, meta, spec=spec))
 
     def submit_gang(
