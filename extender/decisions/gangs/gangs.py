@@ -117,7 +117,9 @@ class Gangs:
     def standing(self, group: Group) -> Standing:
         """Return what the gang is ordered by among all that waits."""
         record = self.records.get(str(group.key))
-        is_started = record is not None and bool(record.plan or group.bound)
+        has_begun = record is not None and bool(record.plan or group.bound)
+        # Members beyond the minimum have no precedence: a gang may have any number of them.
+        is_started = has_begun and group.bound + self.ended_of(group) < group.minimum
         namespace = group.key.namespace
         return Standing(group.priority, is_started, namespace, group.created, str(group.key))
 

@@ -13,8 +13,9 @@ Key = tuple[int, bool, float, str, str]
 class Standing(NamedTuple):
     """What a waiting pod or gang is ordered by.
 
-    ``is_started``: some members of the gang have been placed. ``created`` is the creation timestamp
-    of the pod, or of the first member. ``owner`` is the pod's uid, or the gang's name.
+    ``is_started``: some members of the gang have been placed, and it lacks others up to its
+    minimum. ``created`` is the creation timestamp of the pod, or of the first member. ``owner`` is
+    the pod's uid, or the gang's name.
     """
 
     priority: int

@@ -130,9 +130,9 @@ class Quotas:
         It is taken to use so many units ``more``, of GPUs of any model.
         """
         quota, used = self._namespaces.get(namespace).quota, self._use.used(namespace)
-        limits = (
-            [] if quota is None else [(used[each], most) for each, most in quota.models.items()]
-        )
+        models = {} if quota is None else quota.models
+        # A model that it may not use is no part of its quota.
+        limits = [(used[each], most) for each, most in models.items() if most or used[each]]
         whole = None if quota is None else quota.units
         limits.append((used.total() + more, self._use.capacity if whole is None else whole))
         return max(each / most if most else inf for each, most in limits)

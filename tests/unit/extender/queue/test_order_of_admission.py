@@ -158,3 +158,42 @@ async def test_nothing_is_admitted_in_a_namespace_that_is_being_deleted():
     queue.submit("other", 4)
     await queue.serve()
     assert queue.bound() == {"other"}
+
+
+async def test_members_beyond_the_minimum_of_a_gang_have_no_precedence():
+    queue = Queue({"a": (8, 8)})
+    queue.submit("running", 8, "two")
+    queue.submit("elastic-0", 4, "one", gang="elastic", minimum=1)
+    queue.submit("other", 4, "one")
+    await queue.serve()
+    for number in range(1, 5):
+        queue.submit(f"elastic-{number}", 4, "one", gang="elastic", minimum=1)
+    queue.submit("first", 4, "two")
+    queue.submit("second", 4, "two")
+    queue.end("running")
+    await queue.serve()
+    assert queue.used("one") == queue.used("two") == 8
+
+
+async def test_a_gang_that_has_lost_a_member_of_its_minimum_is_completed_first():
+    queue = Queue({"a": (8, 8)})
+    queue.submit_gang("gang", 2, 8, "one")
+    await queue.serve()
+    queue.submit("other", 8, "two")
+    await queue.serve()
+    queue.end("gang-1")
+    queue.submit("gang-2", 8, "one", gang="gang", minimum=2)
+    await queue.serve()
+    assert queue.bound() == {"gang-0", "gang-2"}
+
+
+async def test_a_namespace_that_may_not_use_a_model_is_not_the_last_one_for_it():
+    queue = Queue({"a": (8, 8)})
+    queue.namespace("one", "16,A100=0")
+    queue.namespace("two", "64")
+    queue.submit("running", 8, "two")
+    await queue.serve()
+    queue.submit("older", 8, "two")
+    queue.submit("younger", 8, "one")
+    await queue.serve()
+    assert queue.bound() == {"running", "younger"}
