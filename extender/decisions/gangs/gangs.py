@@ -123,6 +123,10 @@ class Gangs:
         namespace = group.key.namespace
         return Standing(group.priority, is_started, namespace, group.created, str(group.key))
 
+    def is_queued(self, group: Group) -> bool:
+        """Return whether members without a gate get their room in the order of the queue too."""
+        return self.admits and self.state.namespaces.is_queued(group.key.namespace)
+
     def complete_seconds(self, group: Group) -> float:
         """Return the time from the first bound member of a gang to its minimum."""
         return group.complete_seconds or self.policy.complete_seconds
@@ -303,6 +307,7 @@ class Gangs:
         self.may_keep = self.admits = self.gates_stay = False
         for record in self.records.values():
             record.plan, record.tried, record.no_room = "", None, None
+            record.holds_more = False
             record.offered.clear()
             record.avoid.clear()
 

@@ -55,6 +55,7 @@ class GangPlans:
         expires_at = inf if is_begun else now + HELD_SECONDS
         self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
         record.tried, record.no_room, record.stranded_since = None, None, None
+        record.holds_more = record.is_whole
 
     def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
         """Note that there is no room for a gang as long as nothing changes since ``revision``."""

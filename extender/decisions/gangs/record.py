@@ -20,8 +20,9 @@ class GangRecord:
 
     ``plan`` names the plan whose slots are held or were bound; empty without one. ``held_at`` is
     when they were taken, ``begun_at`` when a member with GPU memory was first found bound,
-    ``is_whole`` whether the minimum has been bound at one time. ``ended`` counts members that have
-    succeeded, which no watch shows; controllers with the uids ``ended_of`` have created them.
+    ``is_whole`` whether the minimum has been bound at one time, ``holds_more`` whether slots were
+    taken since then for other members. ``ended`` counts members that have succeeded, which no watch
+    shows; controllers with the uids ``ended_of`` have created them.
     ``tried`` is what the last plan that failed was based on, ``failed_at`` when that was, and
     ``no_room`` its result.
     ``stranded_since`` is when members that were released into a zone first had no room in it.
@@ -36,6 +37,7 @@ class GangRecord:
     held_at: float = -inf
     begun_at: float | None = None
     is_whole: bool = False
+    holds_more: bool = False
     is_broken: bool = False
     ended: int = 0
     ended_of: frozenset[str] = frozenset()

@@ -19,7 +19,10 @@ class GangStages:
         """Yield the gangs whose hold has expired before a member was bound."""
         now = self._state.clock.monotonic()
         for record in list(self._gangs.records.values()):
-            if not record.plan or record.is_whole or record.begun_at is not None:
+            if record.is_whole:
+                self._more_expired(record, now)
+                continue
+            if not record.plan or record.begun_at is not None:
                 continue
             if not self._ledger.slot_count(record.owner):
                 record.plan = ""
@@ -72,8 +75,8 @@ class GangStages:
     def without_plan(self) -> list[Group]:
         """Return the gangs that have enough members and no plan for them.
 
-        Members beyond the minimum count only if they are gated: kube-scheduler does not ask about
-        them.
+        Members beyond the minimum count only if they are gated, because kube-scheduler does not
+        ask about them, or if filter rejects them until it is their turn in the queue.
         """
         return [group for group in self._groups if self.is_without_plan(group)]
 
@@ -114,8 +117,9 @@ class GangStages:
     def _lacks_plan(self, group: Group) -> bool:
         record = self._gangs.record(group)
         if record.is_whole:
-            waiting = self._gangs.progress(group).waiting if group.gated else ()
-            return any(pod.has_our_gate for pod in waiting)
+            is_queued = self._gangs.is_queued(group)
+            waiting = self._gangs.progress(group).waiting if group.gated or is_queued else ()
+            return any(is_queued or pod.has_our_gate for pod in waiting)
         if record.is_broken:
             return False
         if not self._gangs.has_members(group, record):
@@ -123,3 +127,15 @@ class GangStages:
                 record.lacks_since = self._state.clock.monotonic()
             return False
         return not record.plan or self._gangs.lacking(group, record) > 0
+
+    def _more_expired(self, record: GangRecord, now: float) -> None:
+        """Let a whole gang rest if members beyond its minimum did not come to their slots."""
+        if not record.holds_more or self._ledger.slot_count(record.owner):
+            return
+        record.holds_more = False
+        group = self._groups.named(record.owner)
+        waiting = self._gangs.progress(group).waiting if group is not None else ()
+        if any(not pod.gates for pod in waiting):
+            record.wait_longer(now)
+        else:
+            record.wait_seconds = 0.0
