@@ -84,6 +84,7 @@ class Admission:
         self._gangs.gates_stay = self._right.is_denied
         if not self._gangs.admits:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
+            self._heads.drop_all()
             await self._planning.slices.run(self._pods.renew())  # people see what waits
             return
         await self._release_all(tasks)

@@ -1,7 +1,7 @@
 """Claims GPUs for the first entries of the queue once they have waited for too long."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
@@ -10,19 +10,26 @@ from extender.decisions.queue.heads import Entry, Heads
 from extender.decisions.queue.order import Standing
 from extender.gangs.planning import GangPlanning
 from gpushare.placement.reasons import Reason
-from gpushare.planning.ask import NoPlan
-from gpushare.preemption.model import Rules
+from gpushare.planning.ask import Ask, NoPlan
+from gpushare.preemption.model import Preemption, Rules
 from gpushare.preemption.search import VictimSearch
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 2.0
+TRIED_AFTER_SECONDS: Final = 10.0  # most first entries are placed, or passed by others, before
+TRIED_AT_ONCE: Final = 8
+FIRST_HOPELESS_SECONDS: Final = 60.0
+MOST_HOPELESS_SECONDS: Final = 3600.0
 # The pods whose end is waited for are chosen as victims are: as few and as unimportant as possible.
 _RULES: Final = Rules(any_priority=True)
 
 
 class HeadClaiming:
     """The plan of a round uses the room itself once it is free: then the claim is dropped.
+
+    An entry that would not fit even if all pods ended is passed over until that changes: others
+    must not wait for their claims because of it. It is tried again now and then.
 
     Without ``reserve_after_seconds``, 0, it only notes for how long entries have been the first.
     """
@@ -33,6 +40,8 @@ class HeadClaiming:
         self._claims, self._heads = gangs.state.head_claims, Heads(gangs.state, gangs)
         self._search = VictimSearch(gangs.state)
         self._first_since: dict[str, float] = {}  # by owner
+        self._fit: set[str] = set()  # owners of first entries for which there would be room
+        self._hopeless: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
         self._oldest: tuple[str, float] = "", 0.0  # of all without room, and since when
         self._checked_at = -EVERY_SECONDS
 
@@ -42,8 +51,9 @@ class HeadClaiming:
 
         Return 0 without any.
         """
-        now = self._state.clock.monotonic()
-        return max((now - since for since in self._first_since.values()), default=0.0)
+        now, (oldest, since) = self._state.clock.monotonic(), self._oldest
+        first_since = [*self._first_since.values(), *([since] if oldest else [])]
+        return now - min(first_since, default=now)
 
     async def check(self, without_room: Collection[tuple[Standing, Entry]]) -> None:
         """Claim for those that have been first for long enough, and drop what is not needed.
@@ -63,15 +73,64 @@ class HeadClaiming:
         if now - self._checked_at < EVERY_SECONDS and not self._is_due(now):
             return
         self._checked_at = now
-        heads = await self._planning.slices.run(self._heads.of(without_room))
         before = dict([self._oldest]) | self._first_since
+        heads = await self._hopeful(without_room, before, now)
         self._first_since = {head.owner: before.get(head.owner, now) for head, _ in heads}
+        self._fit.intersection_update(self._first_since)
         for standing, entry in heads if self._after else ():
             if now - self._first_since[standing.owner] >= self._after:
                 await self._claim(standing, entry)
         for claim in self._claims:  # those that a more urgent entry has overtaken
             if not self._heads.are_healthy(claim.slots):
                 await self._claim(claim.standing, waiting[claim.standing.owner])
+
+    def drop_all(self) -> None:
+        """Drop all claims: nothing can be placed there in the order of the queue now."""
+        for claim in self._claims:
+            self._claims.drop(claim.standing.owner)
+
+    async def _hopeful(
+        self,
+        without_room: Collection[tuple[Standing, Entry]],
+        first_since: Mapping[str, float],
+        now: float,
+    ) -> list[tuple[Standing, Entry]]:
+        """Return the first entries of those for which there would be room if pods ended."""
+        owners = {standing.owner: (standing, entry) for standing, entry in without_room}
+        self._hopeless = {each: at for each, at in self._hopeless.items() if each in owners}
+        due = [owners[each] for each, (until, _) in self._hopeless.items() if until <= now]
+        await self._try(due[:TRIED_AT_ONCE])
+        is_revealed, left = False, TRIED_AT_ONCE
+        while True:
+            hopeful = [each for each in without_room if each[0].owner not in self._hopeless]
+            heads = await self._planning.slices.run(self._heads.of(hopeful))
+            news = [each for each in heads if each[0].owner not in self._fit]
+            if not is_revealed:  # those that are first because of others have waited behind these
+                until = now - min(TRIED_AFTER_SECONDS, self._after)
+                news = [each for each in news if first_since.get(each[0].owner, now) <= until]
+            news = news[:left] if self._after else []
+            is_revealed, left = True, left - len(news)
+            if await self._try(news):
+                return heads
+
+    async def _try(self, entries: Iterable[tuple[Standing, Entry]]) -> bool:
+        """Note which entries would fit if pods ended; return whether all would."""
+        are_fit = True
+        for standing, entry in entries:
+            ask = self._heads.ask(standing, entry)
+            if ask is None or await self._searched(ask) is not None:
+                self._fit.add(standing.owner)
+                self._hopeless.pop(standing.owner, None)
+            else:
+                self._give_up(standing.owner)
+                are_fit = False
+        return are_fit
+
+    def _give_up(self, owner: str) -> None:
+        _, before = self._hopeless.get(owner, (0.0, 0.0))
+        seconds = min(MOST_HOPELESS_SECONDS, before * 2 or FIRST_HOPELESS_SECONDS)
+        self._hopeless[owner] = self._state.clock.monotonic() + seconds, seconds
+        self._fit.discard(owner)
 
     def _is_due(self, now: float) -> bool:
         """Return whether an entry has been the first for long enough since the last check."""
@@ -89,12 +148,10 @@ class HeadClaiming:
                 return
         if self._state.preemptions.of(ask.members[0].uid) is not None:
             return  # pods are evicted for it
-        limited = self._state.quotas.limited(ask)
-        if isinstance(limited, Reason):
-            return
-        found = await self._planning.slices.run(self._search.find(limited, _RULES))
-        # Nothing has run since the search ended.
-        if isinstance(found, NoPlan) or self._state.quotas.exceeding(ask, found.plan.slots):
+        found = await self._searched(ask)
+        if found is None:
+            if before is None:
+                self._give_up(standing.owner)
             return
         waits_for = frozenset(pod.uid for pod in found.victims)
         since = before.since if before is not None else self._state.clock.monotonic()
@@ -107,3 +164,12 @@ class HeadClaiming:
                 "used_by": len(waits_for),
             },
         )
+
+    async def _searched(self, ask: Ask) -> Preemption | None:
+        """Return where an entry would fit if some pods ended; nothing runs after the search."""
+        limited = self._state.quotas.limited(ask)
+        if isinstance(limited, Reason):
+            return None
+        found = await self._planning.slices.run(self._search.find(limited, _RULES))
+        is_over = isinstance(found, NoPlan) or self._state.quotas.exceeding(ask, found.plan.slots)
+        return None if is_over or isinstance(found, NoPlan) else found

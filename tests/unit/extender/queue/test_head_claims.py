@@ -1,5 +1,7 @@
 """No stream of small pods keeps a large gang or pod waiting for ever."""
 
+from extender.gangs.rights import EVERY_SECONDS
+from extender.queue.head_claims import TRIED_AFTER_SECONDS
 from tests.unit.extender.queue.driver import Queue
 
 TEN_GPUS = dict.fromkeys("abcde", (8, 8))
@@ -118,3 +120,44 @@ async def test_a_claim_moves_if_a_gpu_of_it_can_be_used_no_longer():
     await queue.serve(3)
     (claim,) = queue.state.head_claims
     assert claim.slots[0].node != slot.node
+
+
+async def test_a_gang_that_is_larger_than_the_cluster_keeps_the_next_one_from_no_claim():
+    queue = Queue(TEN_GPUS, order="fifo", reserve_after_seconds=60)
+    stream = Stream(queue)
+    await stream.run(30)
+    for number in range(3):
+        queue.submit_gang(f"huge-{number}", 30, 8, "other")
+    queue.submit_gang("gang", 6, 8)
+    took = await stream.run(300, "gang-0")
+    assert took <= TRIED_AFTER_SECONDS + 60 + RUN_SECONDS + 5
+    assert len(queue.bound(f"gang-{n}" for n in range(6))) == 6
+
+
+async def test_what_would_not_fit_at_first_gets_a_claim_once_the_cluster_is_larger():
+    queue = Queue({"a": (8,)}, order="fifo", reserve_after_seconds=20)
+    queue.submit("one", 8)
+    await queue.serve()
+    queue.submit_gang("gang", 2, 8)
+    await queue.serve(60)
+    assert not list(queue.state.head_claims)
+    queue.submit("two", 8)
+    queue.add_node("b", (8,))
+    await queue.serve(200)
+    assert queue.bound() == {"one", "two"}
+    assert len(list(queue.state.head_claims)) == 1
+
+
+async def test_nothing_is_kept_idle_while_the_extender_may_not_remove_gates():
+    queue = Queue({"a": (8, 8)}, order="fifo", reserve_after_seconds=10)
+    queue.submit("one", 8)
+    queue.submit("two", 8)
+    await queue.serve()
+    queue.submit_gang("gang", 2, 8)
+    await queue.serve(15)
+    assert len(list(queue.state.head_claims)) == 1
+    queue.api.allowed = False
+    queue.end("one")
+    queue.submit("ungated", 8, "other", is_gated=False)
+    await queue.serve(EVERY_SECONDS)
+    assert queue.bound() == {"two", "ungated"}
