@@ -46,6 +46,7 @@ class FailingNodes:
     def __init__(self) -> None:
         self._bound: dict[str, tuple[str, float]] = {}  # pod uid to node and time, oldest first
         self._nodes: dict[str, _Node] = {}
+        self._paused: set[str] = set()  # or were, at the last call of ``ended``
 
     def bound(self, pod_uid: str, node: str, now: float) -> None:
         """Note that this extender binds the pod now."""
@@ -74,6 +75,7 @@ class FailingNodes:
         if are_enough or entry.seconds or _was_unanswered(pod):
             entry.seconds = min(MOST_SECONDS, entry.seconds * 2 or FIRST_SECONDS)
             entry.until = now + entry.seconds
+            self._paused.add(node)
             entry.failed_at.clear()
 
     def started(self, pod_uid: str, now: float) -> None:
@@ -81,6 +83,13 @@ class FailingNodes:
         node = self._take(pod_uid, now)
         if node is not None:
             self._nodes.pop(node, None)
+
+    def ended(self, now: float) -> list[str]:
+        """Return the nodes whose pause has ended since the last call."""
+        paused = self.cooling(now)
+        found = [name for name in self._paused if name not in paused]
+        self._paused.difference_update(found)
+        return found
 
     def is_cooling(self, node: str, now: float) -> bool:
         entry = self._nodes.get(node)

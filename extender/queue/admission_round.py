@@ -186,7 +186,7 @@ class AdmissionRound:
 
     async def _keep(self, pod: Pod, standing: Standing) -> Kept:
         expires_at = self._state.clock.monotonic() + HELD_SECONDS
-        ask = Ask(pod.uid, (pod,), 1)
+        ask = Ask(pod.uid, (pod,), 1, cooling=self._gangs.cooling())
         with self.pace():
             kept = await self._planning.hold_for(
                 ask, expires_at, lambda node: self._may_use(node, standing)

@@ -253,7 +253,10 @@ class ClusterWatch:
                 self._reporter.pending(pod, why)
 
     def expire_plans(self) -> None:
-        for kept in self.ledger.expire(self.state.clock.monotonic()):
+        now = self.state.clock.monotonic()
+        for node in self.state.failing_nodes.ended(now):
+            self.state.resource_changes.add(node)  # no event shows that it takes pods again
+        for kept in self.ledger.expire(now):
             what, nodes = type(kept).__name__.lower(), {slot.node for slot in kept.slots}
             self.state.freed[what] += len(nodes)
             extra = {"what": what, "owner": kept.owner, "nodes": len(nodes)}
