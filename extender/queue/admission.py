@@ -80,6 +80,7 @@ class Admission:
         """Plan what has no slots, and release what has."""
         now = self._state.clock.monotonic()
         self._released = {uid: at for uid, at in self._released.items() if now - at < SHOWN_SECONDS}
+        self._retries.keep_while(self._is_known)
         self._gangs.admits = await self._right.is_given()
         self._gangs.gates_stay = self._right.is_denied
         if not self._gangs.admits:
@@ -94,6 +95,11 @@ class Admission:
             await self._planning.slices.run(self._begin(tasks, self._unplaced_releases()))
         await self._release_all(tasks)
         await self._planning.slices.run(self._poke_late(tasks))
+
+    def _is_known(self, uid: str) -> bool:
+        state = self._state
+        is_pod = state.pods.get(uid) is not None or uid in state.gated_without_need
+        return is_pod or state.groups.of(uid) is not None
 
     async def _admitted(self, tasks: asyncio.TaskGroup, admitted: Group | Pod) -> None:
         if isinstance(admitted, Group):

@@ -112,6 +112,7 @@ class ClusterWatch:
         """Take a pod about which gpushare decides, or its new version."""
         self.state.placeholders.pop(pod.uid, None)
         if is_placeholder(pod):
+            self._forget(pod.uid)  # anybody may give a pod that waits this label
             self.state.placeholders[pod.uid] = pod
         else:
             self._decided_changed(pod)

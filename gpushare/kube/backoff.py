@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 from gpushare.clock import Clock
@@ -53,6 +53,11 @@ class Retries(Generic[K]):
 
     def keep_only(self, keys: Collection[K]) -> None:
         self._waiting = {key: wait for key, wait in self._waiting.items() if key in keys}
+
+    def keep_while(self, is_known: Callable[[K], bool]) -> None:
+        """Forget the keys that are not known any more; the cost is that of what is rejected."""
+        for key in [key for key in self._waiting if not is_known(key)]:
+            del self._waiting[key]
 
     async def wait(self, change: asyncio.Event, most: float) -> None:
         """Return at the next ``change``, when a retry is due, or after ``most`` seconds."""

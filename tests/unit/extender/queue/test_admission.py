@@ -243,3 +243,22 @@ async def test_a_pod_is_released_once_although_the_watch_shows_it_late():
     cluster.time.now += SHOWN_SECONDS
     await check(admission)
     assert len(released) == 4
+
+
+async def test_pods_that_could_not_be_released_are_forgotten_once_they_are_gone():
+    cluster, api, admission = stage()
+
+    async def release_pod(pod, patch):
+        raise ApiError("the pod contradicts it", code=422)
+
+    api.release_pod = release_pod
+    for number in range(3):
+        name = f"p{number}"
+        cluster.add(
+            changed(pod(name, 8), spec={"scheduling_gates": (SchedulingGate(GATE_ADMISSION),)})
+        )
+        await check(admission)
+        assert len(admission._retries) == 1
+        cluster.delete(name)
+    await check(admission)
+    assert not len(admission._retries)

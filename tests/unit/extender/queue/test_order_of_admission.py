@@ -1,7 +1,9 @@
 """Who gets room first, who waits for a quota, and who does not hold up others."""
 
+from gpushare.contract import LABEL_PLACEHOLDER
 from gpushare.quota.reasons import NOT_ADMITTED
 from tests.unit.extender.queue.driver import QUEUED, Queue
+from tests.unit.extender.scripted import changed
 
 EIGHT_GPUS = {"a": (8, 8, 8, 8), "b": (8, 8, 8, 8)}
 
@@ -197,3 +199,15 @@ async def test_a_namespace_that_may_not_use_a_model_is_not_the_last_one_for_it()
     queue.submit("younger", 8, "one")
     await queue.serve()
     assert queue.bound() == {"running", "younger"}
+
+
+async def test_a_pod_that_turns_into_a_placeholder_for_autoscalers_keeps_no_room():
+    queue = Queue({"a": (8,)}, order="fifo")
+    queue.submit("first", 8)
+    queue.submit("second", 8)
+    queue.ignored.add("first")
+    await queue.serve()
+    made = queue.cluster.kube.pods["first"]
+    queue.cluster.add(changed(made, {"labels": {**made.labels, LABEL_PLACEHOLDER: "any"}}))
+    await queue.serve(2)
+    assert queue.bound() == {"second"}
