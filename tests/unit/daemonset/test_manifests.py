@@ -13,7 +13,7 @@ from deviceplugin.lifecycle.departure import LEAVE_SECONDS
 from extender import probe
 from extender.__main__ import parse as parse_extender
 from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
-from extender.decisions.autoscaling.body import PRIORITY_CLASS
+from extender.decisions.autoscaling.body import IMAGE, PRIORITY_CLASS
 from extender.leadership import election as leadership
 from extender.routes import Routes
 from extender.server.listeners import STOP_SECONDS
@@ -271,6 +271,7 @@ def test_with_its_component_the_extender_may_create_placeholders_in_its_namespac
     assert LABEL_PLACEHOLDER in str(policy["validations"])
     assert objects.one("PriorityClass", PRIORITY_CLASS)["preemptionPolicy"] == "Never"
     assert PRIORITY_CLASS in str(policy["validations"])
+    assert f'c.image == "{IMAGE}"' in str(policy["validations"])
     assert not extender_settings(objects).queue.autoscaled
 
 
