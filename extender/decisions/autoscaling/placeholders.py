@@ -5,9 +5,12 @@ they believe that a pod fits there, also if no GPU has room for it. A *placehold
 requests all units of an empty node: it fits nowhere, so they see that a node is missing.
 """
 
+from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.pod_records import PodRecord
@@ -25,7 +28,9 @@ from gpushare.planning import eligibility
 from gpushare.planning.shapes import Reader, Shape
 
 MOST: Final = 10
+MOST_OF_NAMESPACE: Final = 5  # while other namespaces need some
 EXAMINED: Final = 500  # waiting pods, the most urgent first
+HOSTNAME: Final = "kubernetes.io/hostname"
 AFTER_SECONDS: Final = 5.0  # a pod that waits for less may get what is just becoming free
 
 PLACEHOLDER: Final = Reason("the pod is a placeholder, which only autoscalers are to see")
@@ -88,12 +93,18 @@ def placeholders(
     """Return the placeholders that should exist for waiting pods, in short steps.
 
     Pods that would fit on one new node together have one. Those in ``kept`` (uids) come first: a
-    placeholder that exists stays. There are at most MOST.
+    placeholder that exists stays. There are at most MOST; of these a namespace gets more than
+    MOST_OF_NAMESPACE only if no other one needs them.
     """
     trial = _Trial(state)
     hidden = yield from trial.hidden(waiting)
     hidden.sort(key=lambda each: each[0].uid not in kept)
-    for pod, shape in hidden:
+    counts, first, rest = Counter[str](), list[tuple[Pod, Shape]](), list[tuple[Pod, Shape]]()
+    for each in hidden:
+        namespace = each[0].metadata.namespace
+        counts[namespace] += 1
+        (first if counts[namespace] <= MOST_OF_NAMESPACE else rest).append(each)
+    for pod, shape in (*first, *rest):
         yield from trial.give_new_node(pod, shape)
         if len(trial.found) == MOST:
             break
@@ -206,6 +217,8 @@ class _Trial:
                 continue
             if eligibility.why_not(state, name, shape, account) is not None:
                 continue
+            if node_constraints.why_not(shape.pod, _renamed(node)):
+                continue  # it needs this very node
             try:
                 room = _empty(node, account.inventory)
             except RequestError:
@@ -222,6 +235,14 @@ class _Trial:
 def _empty(node: Node, inventory: Inventory) -> _Room:
     account = summed(inventory, [CardAccount(card, 0, 0, 0) for card in inventory.cards])
     return _Room(FreeCards(account), free_resources(node))
+
+
+def _renamed(node: Node) -> Node:
+    """Return a node of the same kind."""
+    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, name="", labels=labels)
+    )
 
 
 def _waits(state: ClusterState, record: PodRecord, pod: Pod, now: float) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from extender.decisions.autoscaling.body import INSTANCE_TYPE, PRIORITY_CLASS, body
 from extender.decisions.autoscaling.placeholders import (
     AFTER_SECONDS,
+    HOSTNAME,
     MOST,
     Placeholder,
     placeholders,
@@ -119,6 +120,29 @@ def test_there_are_never_more_than_a_bounded_number():
         bench.add(*(bound(f"{name}-{i}", BUSY, f"GPU-{i}", name) for i in range(2)))
     rejected(bench, *(pod(f"p{number}", 14) for number in range(count)))
     assert len(names(bench)) == MOST
+
+
+def test_one_namespace_leaves_placeholders_to_others_that_need_some():
+    bench = Bench(16, 8)
+    for number in range(2 * MOST):
+        name = f"n{number}"
+        bench.cluster.node_changed(node(name, 16, 8))  # one of the pods fits on a new node
+        bench.add(bound(f"{name}-0", BUSY, "GPU-0", name), bound(f"{name}-1", 1, "GPU-1", name))
+    bench.add(bound("a", 16, "GPU-0"), bound("b", 8, "GPU-1"))
+    rejected(bench, *(pod(f"p{number}", 14) for number in range(MOST)))
+    before = {each.pod.uid for each in found(bench)}
+    assert len(before) == MOST
+    rejected(bench, changed(pod("other", 14), {"namespace": "other"}))
+    after = names(bench, kept=before)
+    assert len(after) == MOST
+    assert "other" in after
+
+
+def test_a_pod_that_needs_one_node_by_name_gets_none():
+    bench = busy_node()
+    bench.cluster.node_changed(labelled(node("n", 16, 16), {HOSTNAME: "n"}))
+    rejected(bench, changed(pod("p", 8), spec={"node_selector": {HOSTNAME: "n"}}))
+    assert not names(bench)
 
 
 def test_the_smallest_node_on_which_the_pod_would_fit_is_asked_for():
