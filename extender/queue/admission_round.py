@@ -197,10 +197,12 @@ class AdmissionRound:
     def _may_use(self, node: str, standing: Standing) -> bool:
         """Return False, and have earlier entries tried again, if the room has just appeared."""
         if self._failed and node not in self._used and self._has_changed(node):
-            key = self._order.key
-            again = [each for each in self._failed if key(each[0]) < key(standing)]
+            key, own = self._order.key, self._order.key(standing)
+            again, later = list[tuple[Standing, Entry]](), list[tuple[Standing, Entry]]()
+            for each in self._failed:
+                (again if key(each[0]) < own else later).append(each)
             if again:
-                self._failed = [each for each in self._failed if each not in again]
+                self._failed = later
                 for before, entry in again:
                     self._order.put(before, entry)
                     if isinstance(entry, Kind):
