@@ -3,11 +3,15 @@
     python -m bench.admissions [--pods 2000] [--nodes 1000] [--rounds N] [--only rate,latency]
                                [--keep-logs FOLDER]
 
-The real kube-scheduler with gpushare, on paper nodes with one GPU. *rate*: a quota of nothing is
-raised, by which all gated pods may be placed at once; the floor is the same pods without a gate,
-which kube-scheduler finds all at once too. They are in one namespace, and then in several with
-quotas, which get room by what they use. *latency*: pods without GPU memory are created one by one
-while as many gated pods wait, half of them for room and half for a quota; the floor is none.
+The real kube-scheduler with gpushare, on paper nodes with one GPU.
+
+*rate*: a quota of nothing is raised, by which all gated pods may be placed at once; the floor is
+the same pods without a gate, which kube-scheduler finds all at once too. They are in one namespace,
+and then in several with quotas, which get room by what they use. Any gate costs a write, so the
+peer, *bare gate*, is the gate of a program that removes it from all pods and decides nothing.
+
+*latency*: pods without GPU memory are created one by one while as many gated pods wait, half of
+them for room and half for a quota; the floor is none.
 
 Rates are from the first to the last pod that a watch shows released, or bound.
 """
@@ -29,7 +33,7 @@ from bench.throughput import OURS, WARM_UP, bind_all, cluster_up, keep_logs
 from bench.waiting_pods.setting import plain_pod
 from bench.world import CARD_UNITS, HELD, LABEL, Shape, fill, pod, various, waiting
 from gpushare.contract import ANNOTATION_QUOTA, GATE_ADMISSION, LABEL_QUEUE
-from gpushare.kube.client import MERGE_PATCH
+from gpushare.kube.client import MERGE_PATCH, STRATEGIC_PATCH
 from localcluster.gpushare import COMPONENTS, Gpushare
 from localcluster.interrupts import run_command
 
@@ -43,7 +47,6 @@ EVERY_SECONDS: Final = 0.1
 SETTLE_SECONDS: Final = 4.0
 MOST_UNITS: Final = 2**31 - 1
 FRESH: Final = "fresh"
-_GATES: Final = {"schedulingGates": [{"name": GATE_ADMISSION}]}
 _NAMESPACES: Final = "/api/v1/namespaces"
 _EVERY_POD: Final = "/api/v1/pods"
 
@@ -52,15 +55,16 @@ _EVERY_POD: Final = "/api/v1/pods"
 class Case:
     title: str
     spaces: tuple[str, ...]
-    is_gated: bool = True
+    gate: str = GATE_ADMISSION
     is_limited: bool = False  # by a quota that has an influence on the order
 
 
-FLOOR: Final = Case("not gated", ("default",), is_gated=False)
+FLOOR: Final = Case("not gated", ("default",), gate="")
+BARE: Final = Case("bare gate", ("default",), gate="example.com/bare")
 ONE: Final = Case("gated", ("queued",))
 TEAMS: Final = tuple(f"team-{number}" for number in range(SPACES))
 SEVERAL: Final = Case(f"gated, {SPACES} quotas", TEAMS, is_limited=True)
-CASES: Final = (FLOOR, ONE, SEVERAL)
+CASES: Final = (FLOOR, BARE, ONE, SEVERAL)
 
 
 @dataclass(frozen=True)
@@ -89,19 +93,23 @@ class Stage:
         """Let all pods of a case be placed at once, and watch them."""
         units = various(count)
         made = self._pods(case, units, group)
-        for space in case.spaces if case.is_gated else ():
+        limited = case.spaces if case.gate == GATE_ADMISSION else ()
+        for space in limited:
             await self._limit(space, 0)
-        if not case.is_gated:
+        if case is FLOOR:
             self.scheduler.hold()
         await self.api.each("POST", _path, made)
         since, seen = await self.api.version(PODS), _Seen()
         watching = asyncio.create_task(self._watch(group, since, seen, len(made)))
         await asyncio.sleep(SETTLE_SECONDS)
         used = self.scheduler.cpu_seconds(OURS)[EXTENDER]
-        for space in case.spaces if case.is_gated else ():
+        for space in limited:
             await self._limit(space, sum(units) if case.is_limited else MOST_UNITS)
-        if not case.is_gated:
+        if case is FLOOR:
             self.scheduler.go()
+        elif case is BARE:
+            patches = [_without_gate(each, case.gate) for each in made]
+            await self.api.each("PATCH", _pod_path, patches, content_type=STRATEGIC_PATCH)
         await watching
         cpu = (self.scheduler.cpu_seconds(OURS)[EXTENDER] - used) / count * 1000
         for space in case.spaces:
@@ -163,7 +171,7 @@ class Stage:
 
     @staticmethod
     def _pods(case: Case, units: Sequence[int], group: str) -> list[dict[str, Any]]:
-        spec = _GATES if case.is_gated else {}
+        spec = {"schedulingGates": [{"name": case.gate}]} if case.gate else {}
         made = []
         for number, each in enumerate(units):
             found = pod(f"{group}-{number}", each, group, spec=spec)
@@ -191,6 +199,16 @@ def _path(body: Mapping[str, Any]) -> str:
     return f"{_NAMESPACES}/{body['metadata']['namespace']}/pods"
 
 
+def _pod_path(body: Mapping[str, Any]) -> str:
+    return f"{_path(body)}/{body['metadata']['name']}"
+
+
+def _without_gate(body: Mapping[str, Any], gate: str) -> dict[str, Any]:
+    found = body["metadata"]
+    meta = {"name": found["name"], "namespace": found["namespace"]}
+    return {"metadata": meta, "spec": {"schedulingGates": [{"name": gate, "$patch": "delete"}]}}
+
+
 def _rate(seen: Mapping[str, float]) -> float:
     times = sorted(seen.values())
     return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
@@ -202,27 +220,31 @@ async def measure_rates(stage: Stage, count: int, rounds: int) -> None:
         for place, case in enumerate(CASES):
             one = await stage.rates(case, count, f"round-{number}-{place}")
             found[case.title].append(one)
-            released = f"{one.released:.0f} released/s, " if case.is_gated else ""
+            released = f"{one.released:.0f} released/s, " if case.gate else ""
             print(
                 f"  {case.title:<16} {released}{one.bound:.0f} bound/s; "
                 f"{one.cpu:.2f} ms of the extender's CPU a pod",
                 flush=True,
             )
     floor = _middle(found[FLOOR.title], "bound")
+    bare = _middle(found[BARE.title], "bound")
+    print(f"{BARE.title}: {bare:.0f} bound/s, {bare / floor:.2f} x the pods/s of {FLOOR.title}")
     for case in (ONE, SEVERAL):
         rate = _middle(found[case.title], "released")
         bound = _middle(found[case.title], "bound")
-        ratios = " ".join(
-            f"{one.bound / other.bound:.2f}"
-            for one, other in zip(found[case.title], found[FLOOR.title], strict=True)
-        )
         print(
             f"{case.title}: {rate:.0f} released/s, {bound:.0f} bound/s, "
-            f"{bound / floor:.2f} x the pods/s of {FLOOR.title} (rounds: {ratios})"
+            f"{bound / floor:.2f} x the pods/s of {FLOOR.title}{_rounds(found, case, FLOOR)}, "
+            f"{bound / bare:.2f} x {BARE.title}{_rounds(found, case, BARE)}"
         )
         key = "admissions" if case is ONE else "admissions quotas"
         note_ratio(key, bound, floor, "pods/s")
         note(f"{key} released", rate)
+
+
+def _rounds(found: Mapping[str, Sequence[Rates]], case: Case, other: Case) -> str:
+    pairs = zip(found[case.title], found[other.title], strict=True)
+    return f" (rounds: {' '.join(f'{one.bound / floor.bound:.2f}' for one, floor in pairs)})"
 
 
 async def measure_latency(stage: Stage, count: int, rounds: int) -> None:

@@ -129,7 +129,7 @@ class Admission:
     def _releases(self) -> Iterator[Release | None]:
         """Yield what can be released, and None for each pod and gang that cannot be."""
         for group in self._stages.complete():
-            yield from self._of_gang(group)
+            yield from self._of_gang(group) if group is not None else (None,)
         for pod in self._pods.with_slots():
             yield self._release_of(pod, None) if pod.gates else None
         for pod in list(self._state.gated_without_need.values()):
@@ -182,6 +182,8 @@ class Admission:
         self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
         for group in self._stages.complete():
             yield
+            if group is None:
+                continue
             record = self._gangs.record(group)
             is_gated = group.gated == group.count - group.bound
             if is_gated or now - record.held_at < POKE_SECONDS:

@@ -1,9 +1,8 @@
 """Goes once through all that waits, in order, and keeps room for what fits."""
 
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
@@ -32,9 +31,9 @@ class AdmissionRound:
     Pods of a shape that has no room are not tried again in a round. If room appears in the meantime
     it goes to the first in the order that fits. A namespace over its quota holds up no other one.
 
-    A round that ends before all entries were tried is gone on with in the next one: those that were
-    tried are left out until all the others were too. However many entries of somebody have no room,
-    each other one is tried before long.
+    A round ends before all entries were tried if too many have no room. The first half of the next
+    one is for the first entries again, and the other half for those that were not tried yet. So
+    each entry is tried before long, however many others have no room.
 
     As long as entries fit, there is a hurry: their pods could run already. A plan for what does not
     fit has time, and may be made again and again.
@@ -72,41 +71,62 @@ class AdmissionRound:
             await self._planning.slices.run(self._pods.renew())
         is_new = self._begin()
         self.is_cut_short = False
-        groups = self._stages.without_plan()
-        is_rest = bool(self._tried_owners)  # of the entries: the last round did not reach it
-        if not (is_new or is_rest or any(self._is_due(group) for group in groups)):
+        with self.pace():
+            groups, is_due = await self._planning.slices.run(self._groups_without_plan())
+        if not (is_new or is_due or self._tried_owners):
             return
-        left_out = self._fill(groups)
-        until, examined = time.perf_counter() + ROUND_SECONDS, 0
-        while (found := self._order.pop()) is not None:
-            examined += 1
-            self._tried_owners.add(found[0].owner)
-            if examined % EXAMINED_A_STEP == 0:  # most need no plan, which pauses by itself
-                await self._planning.slices.pause()
-            if not await self._admit(*found, admitted) and not self._settings.backfill:
-                self._tried_owners.clear()
-                break
-            if time.perf_counter() > until:
-                self.is_cut_short = self._fits
-                break
-            if len(self._full) >= SHAPES_AT_ONCE:
-                break
-        else:
-            self._tried_owners.clear()
+        with self.pace():
+            await self._planning.slices.run(self._fill(groups))
+        left_out = await self._try_all(admitted)
         before, left = self.without_room, self._order.owners() | left_out
         not_reached = [each for each in before if each[0].owner in left]
         self.without_room = [*self._failed, *not_reached]
 
-    def _fill(self, groups: Iterable[Group]) -> set[str]:
-        """Put into the order what is to be tried; return the owners of all else that waits."""
-        left_out = set[str]()
-        gangs = ((self._gangs.standing(group), group) for group in groups)
-        for standing, entry in chain[tuple[Standing, Entry]](gangs, self._pods.firsts()):
-            if standing.owner in self._tried_owners:
-                left_out.add(standing.owner)
-            else:
-                self._order.put(standing, entry)
+    async def _try_all(self, admitted: Admitted) -> set[str]:
+        """Try entries in order until the round ends; return the owners of those left out."""
+        now, examined = time.perf_counter(), 0
+        front_until, until = now + ROUND_SECONDS / 2, now + ROUND_SECONDS
+        tried_before, left_out = set(self._tried_owners), set[str]()
+        while (found := self._order.pop()) is not None:
+            owner = found[0].owner
+            examined += 1
+            if examined % EXAMINED_A_STEP == 0:  # most need no plan, which pauses by itself
+                await self._planning.slices.pause()
+                now = time.perf_counter()
+            is_front = len(self._full) < SHAPES_AT_ONCE // 2 and now < front_until
+            if owner in tried_before and not is_front:
+                left_out.add(owner)
+                continue
+            tried_before.discard(owner)
+            self._tried_owners.add(owner)
+            if not await self._admit(*found, admitted) and not self._settings.backfill:
+                break
+            now = time.perf_counter()
+            if now > until:
+                self.is_cut_short = self._fits
+                return left_out
+            if len(self._full) >= SHAPES_AT_ONCE:
+                return left_out
+        self._tried_owners.clear()
         return left_out
+
+    def _groups_without_plan(self) -> Generator[None, None, tuple[list[Group], bool]]:
+        """Return the gangs to plan, and whether one of them is due."""
+        found, is_due = list[Group](), False
+        for group in list(self._state.groups):
+            if self._stages.is_without_plan(group):
+                found.append(group)
+                is_due = is_due or self._gangs.is_due(group, self._gangs.record(group))
+            yield
+        return found, is_due
+
+    def _fill(self, groups: Iterable[Group]) -> Generator[None, None, None]:
+        for group in groups:
+            self._order.put(self._gangs.standing(group), group)
+            yield
+        for standing, kind in self._pods.firsts():
+            self._order.put(standing, kind)
+            yield
 
     def pace(self) -> AbstractContextManager[None]:
         """Return what is entered for work that should go on fast as long as entries fit."""
@@ -226,9 +246,6 @@ class AdmissionRound:
             if names is None or node in names:
                 return True
         return False
-
-    def _is_due(self, group: Group) -> bool:
-        return self._gangs.is_due(group, self._gangs.record(group))
 
     def _new_order(self) -> QueueOrder[Entry]:
         return QueueOrder(self._settings.order, self._state.quotas.share)

@@ -89,16 +89,20 @@ class GangStages:
             and self._lacks_plan(group)
         )
 
-    def complete(self) -> list[Group]:
-        """Return the gangs whose minimum is placed or has slots, if members have no node yet."""
-        return [
-            group
-            for group in self._groups
-            if group.count > group.bound
-            and group.problem is None
-            and (record := self._gangs.records.get(str(group.key))) is not None
-            and (record.is_whole or (record.plan and not self._gangs.lacking(group, record)))
-        ]
+    def complete(self) -> Iterator[Group | None]:
+        """Yield the gangs whose minimum is placed or has slots, if members have no node yet.
+
+        Yield None for each other one.
+        """
+        for group in list(self._groups):
+            record = self._gangs.records.get(str(group.key))
+            is_waiting = group.count > group.bound and group.problem is None
+            if not is_waiting or record is None:
+                yield None
+            elif record.is_whole or (record.plan and not self._gangs.lacking(group, record)):
+                yield group
+            else:
+                yield None
 
     def lacking_members(self) -> Iterator[tuple[Group, GangRecord]]:
         """Yield the gangs that have too few members, if one was rejected for it, gated or bound."""
