@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
@@ -20,9 +21,22 @@ EVERY_SECONDS: Final = 2.0
 TRIED_AFTER_SECONDS: Final = 10.0  # most first entries are placed, or passed by others, before
 TRIED_AT_ONCE: Final = 8
 FIRST_HOPELESS_SECONDS: Final = 60.0
-MOST_HOPELESS_SECONDS: Final = 3600.0
+MOST_HOPELESS_SECONDS: Final = 600.0
 # The pods whose end is waited for are chosen as victims are: as few and as unimportant as possible.
 _RULES: Final = Rules(any_priority=True)
+
+
+@dataclass
+class _Patience:
+    """For how many seconds a claim waits for one of ``left`` pods to end before it moves.
+
+    ``spared`` are the uids of pods for which it has waited in vain.
+    """
+
+    seconds: float
+    until: float
+    left: int
+    spared: frozenset[str] = frozenset()
 
 
 class HeadClaiming:
@@ -30,6 +44,9 @@ class HeadClaiming:
 
     An entry that would not fit even if all pods ended is passed over until that changes: others
     must not wait for their claims because of it. It is tried again now and then.
+
+    The pods that use what is claimed may run for ever. If none of them ends for as long as the
+    entry had to be the first, the claim moves to where others run, and waits twice as long there.
 
     Without ``reserve_after_seconds``, 0, it only notes for how long entries have been the first.
     """
@@ -42,6 +59,7 @@ class HeadClaiming:
         self._first_since: dict[str, float] = {}  # by owner
         self._fit: set[str] = set()  # owners of first entries for which there would be room
         self._hopeless: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
+        self._patience: dict[str, _Patience] = {}  # of claims, by owner
         self._oldest: tuple[str, float] = "", 0.0  # of all without room, and since when
         self._checked_at = -EVERY_SECONDS
 
@@ -65,7 +83,7 @@ class HeadClaiming:
         for claim in self._claims:
             owner = claim.standing.owner
             if owner not in waiting or self._claims.get(owner) is None:
-                self._claims.drop(owner)
+                self._drop(owner)
         ages = (standing.age for standing, _ in without_room)
         *_, oldest = min(ages, default=("",))
         if oldest != self._oldest[0]:
@@ -80,14 +98,21 @@ class HeadClaiming:
         for standing, entry in heads if self._after else ():
             if now - self._first_since[standing.owner] >= self._after:
                 await self._claim(standing, entry)
-        for claim in self._claims:  # those that a more urgent entry has overtaken
+        for claim in self._claims:  # also those that a more urgent entry has overtaken
+            entry = waiting[claim.standing.owner]
             if not self._heads.are_healthy(claim.slots):
-                await self._claim(claim.standing, waiting[claim.standing.owner])
+                await self._claim(claim.standing, entry)
+            elif self._is_in_vain(claim, now):
+                await self._move(claim, entry, now)
 
     def drop_all(self) -> None:
         """Drop all claims: nothing can be placed there in the order of the queue now."""
         for claim in self._claims:
-            self._claims.drop(claim.standing.owner)
+            self._drop(claim.standing.owner)
+
+    def _drop(self, owner: str) -> None:
+        self._claims.drop(owner)
+        self._patience.pop(owner, None)
 
     async def _hopeful(
         self,
@@ -153,9 +178,38 @@ class HeadClaiming:
             if before is None:
                 self._give_up(standing.owner)
             return
+        self._put(standing, found, _Patience(self._after, 0.0, 0))
+
+    def _is_in_vain(self, claim: HeadClaim, now: float) -> bool:
+        """Return whether none of the pods that use what is claimed has ended for too long."""
+        patience = self._patience[claim.standing.owner]
+        left = len(self._users(claim))
+        if left < patience.left:
+            patience.left, patience.until = left, now + patience.seconds
+        return left > 0 and now >= patience.until
+
+    async def _move(self, claim: HeadClaim, entry: Entry, now: float) -> None:
+        """Claim what other pods use, if the entry would fit there."""
+        owner, ask = claim.standing.owner, self._heads.ask(claim.standing, entry)
+        before = self._patience[owner]
+        spared = before.spared | self._users(claim)
+        found = await self._searched(ask, spared) if ask is not None else None
+        if found is not None:
+            self._put(claim.standing, found, _Patience(2 * before.seconds, 0.0, 0, spared))
+        else:  # it has waited for all that there are
+            before.spared, before.until = frozenset(), now + before.seconds
+
+    def _users(self, claim: HeadClaim) -> frozenset[str]:
+        """Return the pods of which the claim waits for the end."""
+        return frozenset(uid for uid in claim.waits_for if self._state.use.node_of(uid))
+
+    def _put(self, standing: Standing, found: Preemption, patience: _Patience) -> None:
         waits_for = frozenset(pod.uid for pod in found.victims)
-        since = before.since if before is not None else self._state.clock.monotonic()
+        now, before = self._state.clock.monotonic(), self._claims.get(standing.owner)
+        since = before.since if before is not None else now
         self._claims.put(HeadClaim(standing, found.plan.slots, waits_for, since))
+        patience.left, patience.until = len(waits_for), now + patience.seconds
+        self._patience[standing.owner] = patience
         log.info(
             "GPUs claimed for the first that waits",
             extra={
@@ -165,11 +219,15 @@ class HeadClaiming:
             },
         )
 
-    async def _searched(self, ask: Ask) -> Preemption | None:
-        """Return where an entry would fit if some pods ended; nothing runs after the search."""
+    async def _searched(self, ask: Ask, spared: frozenset[str] = frozenset()) -> Preemption | None:
+        """Return where an entry would fit if pods ended that are not spared.
+
+        Nothing runs after the search.
+        """
         limited = self._state.quotas.limited(ask)
         if isinstance(limited, Reason):
             return None
-        found = await self._planning.slices.run(self._search.find(limited, _RULES))
+        rules = replace(_RULES, spared=spared)
+        found = await self._planning.slices.run(self._search.find(limited, rules))
         is_over = isinstance(found, NoPlan) or self._state.quotas.exceeding(ask, found.plan.slots)
         return None if is_over or isinstance(found, NoPlan) else found

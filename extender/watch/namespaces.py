@@ -1,6 +1,8 @@
 """Watches namespaces: which of them are queued, and the quota of each.
 
-Without the right to do so nothing is limited, as before the rights had it.
+Without the right to do so nothing is limited, as before the rights had it. One refusal is no proof
+that the right is missing: kube-apiserver also answers 403 right after its start, before it knows
+the roles.
 """
 
 import asyncio
@@ -17,6 +19,8 @@ from gpushare.quota.namespaces import NamespaceObject, Namespaces, namespace_of
 
 log = logging.getLogger(__name__)
 
+REFUSALS: Final = 4  # one after the other, until the right counts as missing
+SOON_SECONDS: Final = 2.0  # between these
 AGAIN_SECONDS: Final = 60.0  # until it is found out whether they may be read by now
 _FINAL: Final = (HTTPStatus.FORBIDDEN,)
 
@@ -26,6 +30,7 @@ class NamespaceWatch:
 
     def __init__(self, kube: Kube, namespaces: Namespaces) -> None:
         self._kube, self._namespaces = kube, namespaces
+        self._refusals = 0
         self.known = asyncio.Event()
 
     async def run(self) -> None:
@@ -35,15 +40,19 @@ class NamespaceWatch:
             try:
                 await informer.run()
             except ApiError as err:
-                if not self._namespaces.why_unknown:
-                    log.warning(
-                        "quotas of namespaces are not enforced: let the extender list and watch "
-                        "namespaces",
-                        extra={"why": str(err)},
-                    )
-                self._namespaces.forget(str(err))
-                self.known.set()
-            await asyncio.sleep(AGAIN_SECONDS)
+                self._refusals += 1
+                if self._refusals >= REFUSALS:
+                    self._give_up(str(err))
+            await asyncio.sleep(AGAIN_SECONDS if self._refusals >= REFUSALS else SOON_SECONDS)
+
+    def _give_up(self, why: str) -> None:
+        if not self._namespaces.why_unknown:
+            log.warning(
+                "quotas of namespaces are not enforced: let the extender list and watch namespaces",
+                extra={"why": why},
+            )
+        self._namespaces.forget(why)
+        self.known.set()
 
     def replaced(self, items: list[NamespaceObject]) -> Iterator[None]:
         listed = set()
@@ -52,6 +61,7 @@ class NamespaceWatch:
             self.changed(item)
             yield
         self._namespaces.keep_only(listed)
+        self._refusals = 0
         self.known.set()
 
     def deleted(self, item: NamespaceObject) -> None:

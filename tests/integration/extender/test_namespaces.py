@@ -99,7 +99,8 @@ def server():
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Look every 50 ms instead of every minute."""
+    """Look every 50 ms instead of every minute, and every second second."""
+    monkeypatch.setattr(namespaces, "SOON_SECONDS", 0.05)
     monkeypatch.setattr(namespaces, "AGAIN_SECONDS", 0.05)
 
 
@@ -186,6 +187,21 @@ async def test_a_right_that_is_taken_away_limits_nothing_any_more(server, tmp_pa
         await server.cut()
         await until(known)
         assert known.why_unknown
+
+
+async def test_one_refusal_lifts_no_quota(server, tmp_path, soon):
+    await server.put("a", "8")
+    async with server.watched(tmp_path) as (_, known):
+        await until(known, Namespace("a", quota=Quota(8)))
+        for _ in range(namespaces.REFUSALS):
+            await server.is_followed()
+            before, server.refusal = server.refused, 403
+            await server.cut()
+            await eventually(lambda before=before: server.refused > before, 10)
+            assert known.get("a").quota == Quota(8)
+            server.refusal = None
+        await server.is_followed()
+        assert known.get("a").quota == Quota(8)
 
 
 async def test_what_was_read_remains_known_while_nobody_answers(server, tmp_path):

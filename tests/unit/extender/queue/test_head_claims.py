@@ -161,3 +161,35 @@ async def test_nothing_is_kept_idle_while_the_extender_may_not_remove_gates():
     queue.submit("ungated", 8, "other", is_gated=False)
     await queue.serve(EVERY_SECONDS)
     assert queue.bound() == {"two", "ungated"}
+
+
+async def test_a_claim_moves_from_pods_that_never_end_to_where_others_come_and_go():
+    queue = Queue({"a": (8, 8), "b": (8, 8)}, order="fifo", reserve_after_seconds=30)
+    for number in range(2):
+        queue.submit(f"service-{number}", 8)
+    await queue.serve()
+    stream = Stream(queue)
+    await stream.run(30)
+    queue.submit_gang("gang", 2, 8)
+    took = await stream.run(300, "gang-0")
+    assert took <= 30 + (RUN_SECONDS + 30) + RUN_SECONDS + 5
+    expected = {"gang-0", "gang-1", "service-0", "service-1"}
+    assert queue.bound(expected) == expected
+
+
+async def test_a_claim_stays_as_long_as_pods_that_use_it_end():
+    queue = Queue({"a": (8, 8, 8), "b": (8, 8, 8)}, order="fifo", reserve_after_seconds=20)
+    for number in range(6):
+        queue.submit(f"long-{number}", 8)
+    await queue.serve()
+    queue.submit_gang("gang", 3, 8)
+    await queue.serve(22)
+    (claim,) = queue.state.head_claims
+    nodes = {slot.node for slot in claim.slots}
+    for uid in sorted(claim.waits_for):
+        await queue.serve(15)
+        (claim,) = queue.state.head_claims
+        assert {slot.node for slot in claim.slots} == nodes
+        queue.end(uid)
+    await queue.serve(3)
+    assert len(queue.bound(f"gang-{n}" for n in range(3))) == 3
