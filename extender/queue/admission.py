@@ -27,6 +27,7 @@ EVERY_SECONDS: Final = 0.1
 MOST_REST_SECONDS: Final = 2.0
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
+NOMINATED_NODES: Final = 2000  # in the cluster, from which a nomination saves more than it costs
 SHOWN_SECONDS: Final = 2.0  # in which the watch should have shown that a gate is gone
 
 _QUEUE: Final = QueueSettings()
@@ -107,7 +108,7 @@ class Admission:
             await self._planning.slices.run(self._begin(tasks, self._of_gang(admitted)))
         elif not admitted.gates:
             tasks.create_task(self._poke(admitted))
-        elif (release := self._release_of(admitted, None)) is not None:
+        elif (release := self._release_of_single(admitted)) is not None:
             self._start(tasks, release)
 
     async def _release_all(self, tasks: asyncio.TaskGroup) -> None:
@@ -131,7 +132,7 @@ class Admission:
         for group in self._stages.complete():
             yield from self._of_gang(group) if group is not None else (None,)
         for pod in self._pods.with_slots():
-            yield self._release_of(pod, None) if pod.gates else None
+            yield self._release_of_single(pod) if pod.gates else None
         for pod in list(self._state.gated_without_need.values()):
             yield Release(pod, release_patch(pod)) if self._may_release(pod) else None
 
@@ -147,14 +148,21 @@ class Admission:
         zone = self._gangs.zone_of(group)
         for pod in group.present():
             if pod.has_our_gate:
-                yield self._release_of(pod, (group.zone_key, zone) if zone else None)
+                yield self._release_of(pod, zone=(group.zone_key, zone) if zone else None)
 
-    def _release_of(self, pod: Pod, zone: tuple[str, str] | None) -> Release | None:
+    def _release_of_single(self, pod: Pod) -> Release | None:
+        """Return the release of a pod in no gang; kube-scheduler needs little time for one."""
+        return self._release_of(pod, is_nominated=len(self._state.nodes) >= NOMINATED_NODES)
+
+    def _release_of(
+        self, pod: Pod, *, zone: tuple[str, str] | None = None, is_nominated: bool = True
+    ) -> Release | None:
         slot = self._state.ledger.slot_of(pod.uid)
         if slot is None or not self._may_release(pod):
             return None
         patch = release_patch(pod, node=slot.node, cards=slot.cards, zone=zone)
-        return Release(pod, patch, nomination_patch(pod, slot.node, slot.cards))
+        nomination = nomination_patch(pod, slot.node, slot.cards) if is_nominated else None
+        return Release(pod, patch, nomination)
 
     def _may_release(self, pod: Pod) -> bool:
         is_left = pod.uid not in self._releasing and pod.uid not in self._released

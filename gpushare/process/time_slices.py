@@ -50,8 +50,9 @@ class Turns:
     """Runs short and long computations, a slice of one at a time, beside calls that are waited for.
 
     After each ``seconds`` in all, of one computation or of many, other tasks have ``rests`` times
-    as long; while one is in a hurry, they have as long. Without a hurry no slice begins while a
-    call is being answered, and one ends when something arrives, which may be the next call. A call
+    as long. While one is in a hurry, they have as long if a call is being answered or something has
+    arrived, and a turn of the event loop otherwise. Without a hurry no slice begins while a call is
+    being answered, and one ends when something arrives, which may be the next call. A call
     is handled in several turns of the event loop: with a slice between each two of them it would
     wait for all of these slices.
     """
@@ -93,7 +94,7 @@ class Turns:
             async with self._lock:
                 if self._used >= self._seconds:
                     used, self._used = self._used, 0.0
-                    await asyncio.sleep(used if self._hurried else used * self._rests)
+                    await asyncio.sleep(self._rest(used))
                 await self._let_calls_pass()
                 began, before = time.perf_counter(), self._used
                 look_at = before + LOOK_SECONDS
@@ -109,6 +110,11 @@ class Turns:
                         if has_arrivals():
                             break
                         look_at = self._used + LOOK_SECONDS
+
+    def _rest(self, used: float) -> float:
+        if not self._hurried:
+            return used * self._rests
+        return used if self._calls or has_arrivals() else 0.0
 
     async def _let_calls_pass(self) -> None:
         now = time.perf_counter()

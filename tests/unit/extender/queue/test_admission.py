@@ -97,6 +97,19 @@ async def test_one_patch_removes_the_gate_and_names_slot_and_zone():
     assert bound == nodes
 
 
+@pytest.mark.parametrize(("nodes", "expected"), [(2, {"single": "a"}), (3, {})])
+async def test_a_single_pod_nominates_its_node_only_in_a_large_cluster(
+    nodes, expected, monkeypatch
+):
+    monkeypatch.setattr("extender.queue.admission.NOMINATED_NODES", nodes)
+    cluster, api, admission = stage({"a": (16,), "full": ()})
+    gates = (SchedulingGate(GATE_ADMISSION),)
+    cluster.add(changed(pod("single", 12), spec={"scheduling_gates": gates}))
+    await check(admission)
+    assert list(api.patches) == ["single"]
+    assert api.nominated == expected
+
+
 async def test_the_more_important_gang_gets_the_room():
     cluster, api, admission = stage()
     cluster.add(*gated("low", 3, 3, priority=1), *gated("high", 3, 3, priority=5))
