@@ -98,7 +98,7 @@ class ApiServer:
         """Do what is requested, now."""
         parts = tuple(request.path.strip("/").split("/"))
         match request.method, parts:
-            case "GET", ("api", "v1", ("pods" | "nodes") as kind):
+            case "GET", ("api", "v1", ("pods" | "nodes" | "namespaces") as kind):
                 return self._list(kind, request)
             case "GET", ("api", "v1", "namespaces", _, "pods"):
                 return self._list("pods", request)

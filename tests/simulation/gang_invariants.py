@@ -1,9 +1,11 @@
 """Judge what must hold for gangs, by the API server's objects and what replicas were told."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
+from extender.decisions.queue.quotas import Left
 from extender.settings.configuration import GangSettings
 from gpushare.contract import LABEL_GANG_MINIMUM, RESOURCE_MEMORY
 from gpushare.objects.model import Pod
@@ -12,6 +14,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.packing import Room, asked, some_fit
 from tests.simulation.replica import Replica
 from tests.simulation.store import (
+    NAMESPACE,
     Change,
     Object,
     Store,
@@ -66,7 +69,8 @@ class GangInvariants:
         told, ledger = replica.members, replica.cluster.ledger
         if told_since != replica.knowledge.facts:
             return
-        rooms = _rooms(replica.cluster.state)
+        rooms, left = _rooms(replica.cluster.state), replica.cluster.state.quotas.left(NAMESPACE)
+        limit = left.units if isinstance(left, Left) else inf
         for gang in sorted(told.gangs() - told.whole - self._whole):
             present = told.present(gang)
             if self._succeeded.get(gang) or not any(pod.node for pod in present):
@@ -75,7 +79,7 @@ class GangInvariants:
             missing = members.minimum_of(present[0]) - (len(present) - len(waiting))
             found = (self._store.pod(pod.uid) for pod in waiting)
             amounts = [asked(pod) for pod in found if pod is not None]
-            if 0 < missing <= len(amounts) and some_fit(amounts, missing, rooms):
+            if 0 < missing <= len(amounts) and some_fit(amounts, missing, rooms, limit):
                 self._broken(f"{replica.machine.name} takes over without slots for {gang}")
 
     def evicted(self, replica: Replica, pod: Object) -> None:
@@ -87,11 +91,11 @@ class GangInvariants:
         if lasted < COMPLETE_SECONDS:
             self._broken(f"{name}, whose gang began {lasted:.1f} s ago")
 
-    def why_not_settled(self, leader: Replica, rooms: Sequence[Room]) -> str:
+    def why_not_settled(self, leader: Replica, rooms: Sequence[Room], limit: float) -> str:
         """Return what is not settled yet; empty if each gang is whole, or not begun and too large.
 
         Members of a gang that was whole before are bound one by one, unless the leader does not
-        know that it was: then as many as are missing.
+        know that it was: then as many as are missing. The quota leaves ``limit`` units.
         """
         for gang in sorted({gang_of(pod) for pod in self._store.pods.values()} - {""}):
             present = self._present(gang)
@@ -103,7 +107,7 @@ class GangInvariants:
             if waiting and gang not in leader.members.whole:
                 ended = self._ended(gang)
                 missing = max(1, _minimum(present[0]) - len(bound) - ended)
-            if missing <= len(waiting) and some_fit(waiting, missing, rooms):
+            if missing <= len(waiting) and some_fit(waiting, missing, rooms, limit):
                 return f"{missing} members of {gang} would fit and are not bound"
         return ""
 

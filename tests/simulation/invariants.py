@@ -38,11 +38,13 @@ DECISION_KEYS: Final = frozenset(
 class Invariants:
     """Collect ``violations`` as texts; the run ends at the first."""
 
-    def __init__(self, loop: VirtualLoop, store: Store, replicas: Mapping[str, Replica]) -> None:
+    def __init__(
+        self, loop: VirtualLoop, store: Store, replicas: Mapping[str, Replica], quota: float
+    ) -> None:
         self.gangs = GangInvariants(loop, store, self.broken)
         self.violations: list[str] = []
         self.bindings = 0
-        self._store, self._replicas = store, replicas
+        self._store, self._replicas, self._quota = store, replicas, quota
         self._decisions: dict[str, Decision] = {}
         self._largest: dict[tuple[str, str], int] = {}  # what a card has ever had
         store.listeners.append(self._changed)
@@ -81,6 +83,9 @@ class Invariants:
                     f"{uuid} of {node} has {has} units, of which {held} are held, and {sender} "
                     f"binds {name} with {amount.units}"
                 )
+        total = used.total() + amount.total
+        if total > self._quota:
+            self.broken(f"{sender} binds {name}, and {total} units are more than the quota")
         self._decisions[uid] = decision
         replica = self._replicas[sender]
         at = replica.machine.true_time_of_wall(int(annotations[ANNOTATION_ASSUME_TIME]))
@@ -129,8 +134,14 @@ class Invariants:
             pod["metadata"]["name"]
             for pod in self._store.pods.values()
             if not (node_of(pod) or is_terminal(pod) or gang_of(pod))
-            and some_fit([asked(pod)], 1, rooms)
+            and some_fit([asked(pod)], 1, rooms, self.left())
         ]
+
+    def left(self) -> float:
+        """Return how many units of the quota no bound pod uses."""
+        pods = self._store.pods.values()
+        used = (asked(pod).total for pod in pods if node_of(pod) and not is_terminal(pod))
+        return self._quota - sum(used)
 
     def rooms(self) -> list[Room]:
         """Return what is free on each node by the API server's objects."""
@@ -149,7 +160,7 @@ class Invariants:
             return f"{len(deciding)} replicas decide"
         if waiting := self.could_be_bound():
             return f"{', '.join(waiting)} would fit and are not bound"
-        if why := self.gangs.why_not_settled(deciding[0], self.rooms()):
+        if why := self.gangs.why_not_settled(deciding[0], self.rooms(), self.left()):
             return why
         return next(filter(None, map(self._why_differs, replicas)), "")
 

@@ -13,6 +13,7 @@ from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.members import Members
+from extender.decisions.queue.quotas import Quotas
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.gangs.takeover import Takeover
 from extender.leadership.election import Elected
@@ -160,6 +161,9 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "take over gangs that have begun without a plan": _take_over_unplanned,
     "bind a member whatever the others have": lambda: patch.object(
         Members, "why_not_bind", lambda *_: None
+    ),
+    "place pods beyond the quota of their namespace": lambda: patch.object(
+        Quotas, "left", lambda *_: None
     ),
     "give a gang a few seconds to become whole": lambda: patch.object(
         Gangs, "complete_seconds", lambda *_: 5.0

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from math import inf
 
 from gpushare.contract import LABEL_CARD_COUNT, RESOURCE_MEMORY
 from tests.simulation.store import Object
@@ -45,11 +46,14 @@ class Room:
             yield Room(self.total - amount.total, tuple(sorted(left)))
 
 
-def some_fit(amounts: Sequence[Amount], number: int, rooms: Sequence[Room]) -> bool:
-    """Return whether any ``number`` of the pods fit together."""
+def some_fit(
+    amounts: Sequence[Amount], number: int, rooms: Sequence[Room], limit: float = inf
+) -> bool:
+    """Return whether any ``number`` of the pods fit together, and have ``limit`` units at most."""
     nodes = tuple(sorted(rooms))
     chosen = set(combinations(sorted(amounts, reverse=True), number))
-    return any(_fit(each, nodes) for each in chosen)
+    within = [each for each in chosen if sum(amount.total for amount in each) <= limit]
+    return any(_fit(each, nodes) for each in within)
 
 
 @lru_cache(2**16)

@@ -15,6 +15,7 @@ from gpushare.contract import (
 )
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.store import (
+    NAMESPACE,
     Change,
     Object,
     Store,
@@ -89,7 +90,7 @@ class Pods:
         for name in there[: max(0, len(there) + 1 - MOST_WITHOUT_GPU)]:
             self._store.remove("pods", name)
         name, amounts = f"{WITHOUT_GPU}{self._made}", {"cpu": str(1 + self._made % 3)}
-        metadata = {"name": name, "namespace": "default", "uid": name, "labels": {}}
+        metadata = {"name": name, "namespace": NAMESPACE, "uid": name, "labels": {}}
         containers = [{"name": "main", "resources": {"limits": amounts}}]
         self._store.put(
             "pods",
@@ -132,7 +133,7 @@ class Pods:
         return {
             "metadata": {
                 "name": name,
-                "namespace": "default",
+                "namespace": NAMESPACE,
                 "uid": f"{name}.{self._made}",
                 "creationTimestamp": server_time(self._loop.now).isoformat(),
                 "labels": labels,

@@ -37,6 +37,7 @@ from extender.server.leader_proxy import (
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.live_pods import LivePods
+from extender.watch.namespaces import NamespaceWatch
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
 from gpushare.kube import paths
 from gpushare.kube.client import Kube
@@ -45,6 +46,7 @@ from gpushare.kube.connection.credentials import Credential
 from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
 from gpushare.objects.model import Node, Pod
+from gpushare.process.time_slices import in_slices
 from tests.simulation.knowledge import Decision, Knowledge
 from tests.simulation.machine import Machine
 from tests.simulation.members import Members
@@ -125,6 +127,7 @@ class Replica:
         self._failed = Informer(kube, failed, Pod, ended, naming=RESOURCES_BEGIN)
         nodes = self.knowledge.nodes(NodeHandler(cluster))
         self._nodes = Informer(kube, paths.nodes(), Node, nodes)
+        self._namespaces = NamespaceWatch(kube, cluster.state.namespaces)
         lease = KubeLease(kube, "gpushare-system", NAME)
         address = f"{self.machine.name}:{PORT}"
         self._elector = elector = Elector(lease, self.machine.name, address, Timing(), clock)
@@ -173,6 +176,7 @@ class Replica:
         async with asyncio.TaskGroup() as group:
             for part in (
                 self._nodes.run(),
+                self._namespaces.run(),
                 self._failed.run(),
                 self.cluster.run(),
                 self._pods.run(),
@@ -190,6 +194,8 @@ class Replica:
 
     async def _settle(self) -> None:
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        await self._namespaces.known.wait()
+        await in_slices(self.cluster.state.namespace_use.renewing())
         facts = self.knowledge.facts
         await self._gangs.take_over()
         self._taken_over(self, facts)
@@ -205,8 +211,12 @@ class Replica:
         ]
 
     def _why_not_ready(self) -> list[str]:
-        unsynced = (("pods", self._pods), ("nodes", self._nodes))
-        return [name for name, informer in unsynced if not informer.synced.is_set()]
+        parts = {
+            "pods": self._pods.synced,
+            "nodes": self._nodes.synced,
+            "namespaces": self._namespaces.known,
+        }
+        return [name for name, known in parts.items() if not known.is_set()]
 
     async def ask_as_replica(self, verb: str, body: bytes) -> Reply:
         """Call what another replica calls."""

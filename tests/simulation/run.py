@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ from extender.gangs import duties
 from extender.queue import admission
 from extender.settings.configuration import Policy
 from extender.watch import cluster as watch
+from gpushare.contract import ANNOTATION_QUOTA, LABEL_QUEUE
 from tests.simulation.apiserver import ApiServer
 from tests.simulation.faults import Faults
 from tests.simulation.gangs import Gangs
@@ -24,7 +26,7 @@ from tests.simulation.nodes import Nodes
 from tests.simulation.pods import Pods
 from tests.simulation.replica import Replica
 from tests.simulation.scheduler import KubeScheduler
-from tests.simulation.store import Object, Store, edited, gang_of, server_time
+from tests.simulation.store import NAMESPACE, Object, Store, edited, gang_of, server_time
 from tests.simulation.trace import Trace, TraceLogs
 
 TROUBLE_SECONDS: Final = 60.0
@@ -98,7 +100,8 @@ class _World:
         self._rng = rng = random.Random(seed)
         self._store = store = Store()
         self._all: dict[str, Replica] = {}
-        self.invariants = Invariants(loop, store, self._all)
+        quota = _quota(seed, store)
+        self.invariants = Invariants(loop, store, self._all, quota)
         self.ended_at = self._looks_at = 0.0
         may_patch = rng.random() < 0.5
         server = ApiServer(
@@ -301,3 +304,14 @@ class _World:
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.invariants.broken(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+def _quota(seed: int, store: Store) -> float:
+    """Write the namespace of all pods; return its quota, which some runs do not have."""
+    rng = random.Random(f"quota of {seed}")
+    quota, is_queued = rng.choice((None, 16, 40)), rng.random() < 0.5
+    annotations = {ANNOTATION_QUOTA: str(quota)} if quota is not None else {}
+    labels = {LABEL_QUEUE: "true"} if is_queued else {}
+    meta = {"name": NAMESPACE, "annotations": annotations, "labels": labels}
+    store.put("namespaces", {"metadata": meta})
+    return inf if quota is None else quota

@@ -4,12 +4,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from gpushare.contract import LABEL_GANG
 from tests.simulation.machine import WALL_AT_START
+
+NAMESPACE: Final = "default"  # of all pods
 
 Object = dict[str, Any]
 
@@ -33,7 +35,9 @@ class Store:
     def __init__(self) -> None:
         self.version = 1
         self.compacted = 0
-        self.objects: dict[str, dict[str, Object]] = {"pods": {}, "nodes": {}, "leases": {}}
+        self.objects: dict[str, dict[str, Object]] = {
+            kind: {} for kind in ("pods", "nodes", "leases", "namespaces")
+        }
         self.listeners: list[Callable[[Change], None]] = []
         self._changes: dict[str, list[Change]] = {kind: [] for kind in self.objects}
 
