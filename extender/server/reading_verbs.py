@@ -1,6 +1,6 @@
 """The verbs that only read: inspect, explain, gangs, queue, quota and what-if."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -103,14 +103,24 @@ class Reading:
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
         state = self._state
-        found = what_if.answer_with_evictions(state, question, extras, state.victim_rules)
-        return answer(await self._found(found))
+        steps = what_if.answer_with_evictions(state, question, extras, state.victim_rules)
+        found = await self._found(steps)
+        pods = list(what_if.copies(question.pod, question.count))
+        return answer(self._with_quota(found, pods, question.count))
 
     async def _gang_what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)
         question, state = await decoded(gang_what_if.read_question, short), self._state
-        found = gang_what_if.answer(state, question, state.zone_roles, state.victim_rules)
-        return answer(await self._found(found))
+        steps = gang_what_if.answer(state, question, state.zone_roles, state.victim_rules)
+        found = await self._found(steps)
+        pods = [pod for part in question.parts for pod in what_if.copies(part.pod, part.count)]
+        return answer(self._with_quota(found, pods, found.gang.minimum if found.gang else 0))
+
+    def _with_quota(self, found: what_if.Answer, pods: Sequence[Pod], least: int) -> what_if.Answer:
+        outlook = self._state.quotas.outlook(pods, least)
+        if outlook is not None:
+            found.fits, found.quota = False, outlook
+        return found
 
 
 def _member(state: ClusterState, namespace: str, name: str) -> Pod | None:

@@ -25,7 +25,7 @@ MAX_BODY: Final = 2**20  # the API server takes no larger object
 
 ALWAYS: Final = (
     "required anti-affinity of other pods",
-    "quotas, admission and pod defaults of the namespace",
+    "ResourceQuotas, admission and pod defaults of the namespace",
     "pods that are Pending already and would be scheduled first",
     "nodes that get no new pods for a while because bindings just failed there",
 )
@@ -131,6 +131,18 @@ class GangOutlook(msgspec.Struct, rename="camel"):
     text: str
 
 
+class QuotaOutlook(msgspec.Struct):
+    """The pods need more units than the quota of their namespace leaves, or it permits none.
+
+    ``problem`` says why it permits none at all; empty if only units are missing.
+    """
+
+    namespace: str
+    left: int
+    needed: int
+    problem: str = ""
+
+
 class Answer(msgspec.Struct, rename="camel"):
     """``fitting`` of ``asked`` pods have ``places``.
 
@@ -138,7 +150,8 @@ class Answer(msgspec.Struct, rename="camel"):
     pods of lower priority whose eviction would make room for one more, or that are about to end. A
     ``gang`` fits if its minimum does; it has neither of the two. ``by_evicting`` is what would have
     to be evicted for all pods, or a gang's minimum; it is absent if that was not asked, they fit,
-    or it does not help.
+    or it does not help. ``quota`` is absent if it permits all pods, or a gang's minimum; otherwise
+    they do not fit, whatever is free.
     """
 
     fits: bool
@@ -151,6 +164,7 @@ class Answer(msgspec.Struct, rename="camel"):
     unit_mib: int = msgspec.field(name="unitMiB", default=0)
     gang: GangOutlook | None = None
     by_evicting: EvictionPlan | UnsetType = UNSET
+    quota: QuotaOutlook | UnsetType = UNSET
 
 
 _decode_body: Final = msgspec.json.Decoder(_Body).decode

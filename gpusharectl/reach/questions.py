@@ -19,7 +19,9 @@ from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.listed_gangs import gangs_of
 from gpusharectl.reach.rights import Lacking, Right
 
-UNKNOWN_HERE: Final = "what only the extender knows: reservations and its settings"
+UNKNOWN_HERE: Final = (
+    "what only the extender knows: reservations, quotas (gpushare.aliyun.com/quota), its settings"
+)
 GROUPS_UNREAD: Final = "PodGroups of the pods to evict"
 
 

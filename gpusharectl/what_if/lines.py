@@ -7,7 +7,7 @@ from msgspec import UnsetType
 from rich.text import Text
 
 from gpushare.answers.pending_text import gpus
-from gpushare.answers.what_if import Answer, GangOutlook, PlaceView, VictimView
+from gpushare.answers.what_if import Answer, GangOutlook, PlaceView, QuotaOutlook, VictimView
 from gpushare.text.amounts import free_gib, needed_gib
 from gpushare.text.counted import counted
 
@@ -36,7 +36,11 @@ def draw(answer: Answer, *, evict: bool = False) -> Iterator[Text]:
     if answer.gang is not None:
         yield from _gang(answer, answer.gang, evict=evict)
         return
-    if answer.fits:
+    if not isinstance(answer.quota, UnsetType):
+        yield Text("not within the quota", style="bold red")
+        yield _quota(answer, answer.quota)
+        yield Text(f"there is room for {fitting} of {asked}:")
+    elif answer.fits:
         yield Text("it fits" if asked == 1 else f"all {asked} fit", style="bold green")
     else:
         text = "it does not fit" if asked == 1 else f"{fitting} of {asked} fit"
@@ -44,7 +48,7 @@ def draw(answer: Answer, *, evict: bool = False) -> Iterator[Text]:
     for place in answer.places:
         number = "" if asked == 1 else f": {place.pods}"
         yield Text(f"  {place.node}, {gpus(place.cards)}{number}")
-    if not answer.fits:
+    if fitting < asked:
         yield Text("why not, by number of nodes:" if asked == 1 else "why not one more:")
         yield from reasons(answer.reasons)
         yield from _plan(answer) if evict else victims(answer)
@@ -56,11 +60,25 @@ def _gang(answer: Answer, gang: GangOutlook, *, evict: bool) -> Iterator[Text]:
     yield Text("fits as a whole: ").append(
         f"yes{where}" if answer.fits else "no", style=f"bold {'green' if answer.fits else 'red'}"
     )
-    yield Text(gang.text)
+    if not isinstance(answer.quota, UnsetType):
+        yield _quota(answer, answer.quota)
+        yield Text(f"With more quota: {gang.text}")
+    else:
+        yield Text(gang.text)
     yield from _places(answer.places)
     if evict and not answer.fits:
         yield from _plan(answer)
     yield from unchecked(answer)
+
+
+def _quota(answer: Answer, found: QuotaOutlook) -> Text:
+    if found.problem:
+        return Text(f"nothing of namespace {found.namespace} is placed now: {found.problem}")
+    amounts = Amounts(answer.unit_mib)
+    return Text(
+        f"The quota of namespace {found.namespace} leaves {amounts.free(found.left)} now, and "
+        f"{amounts.needed(found.needed)} are needed (gpushare quota -n {found.namespace})."
+    )
 
 
 def _places(places: Iterable[PlaceView]) -> Iterator[Text]:

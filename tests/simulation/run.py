@@ -309,7 +309,7 @@ class _World:
 def _quota(seed: int, store: Store) -> float:
     """Write the namespace of all pods; return its quota, which some runs do not have."""
     rng = random.Random(f"quota of {seed}")
-    quota, is_queued = rng.choice((None, 16, 40)), rng.random() < 0.5
+    quota, is_queued = rng.choice((None, None, 16, 40)), rng.random() < 0.3
     annotations = {ANNOTATION_QUOTA: str(quota)} if quota is not None else {}
     labels = {LABEL_QUEUE: "true"} if is_queued else {}
     meta = {"name": NAMESPACE, "annotations": annotations, "labels": labels}

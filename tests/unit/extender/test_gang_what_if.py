@@ -12,6 +12,8 @@ from gpushare.groups.model import MOST_MEMBERS
 from gpushare.planning.ask import ZoneRole
 from gpushare.preemption.model import Rules
 from gpushare.process.time_slices import run_all
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import parse
 from gpusharectl.reach.listed_cluster import ListedCluster
 from tests.builders import annotated
 from tests.unit.extender.scripted import PREFIX, Bench, bound, changed
@@ -111,6 +113,17 @@ async def test_an_elastic_gang_fits_with_its_minimum(client, bench):
     found = await ask(client, (worker("16", labels), 5))
     assert (found["fits"], found["asked"], found["fitting"]) == (True, 5, 3)
     assert found["gang"]["text"] == "3 of 5 would start, at least 2."
+
+
+async def test_only_the_minimum_of_a_gang_must_be_within_the_quota(client, bench):
+    labels = {**LABELS, "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+    part = worker(labels=labels, namespace="team")
+    bench.cluster.state.namespaces.put(Namespace("team", quota=parse("16")))
+    assert (await ask(client, (part, 4)))["fits"]
+    bench.cluster.state.namespaces.put(Namespace("team", quota=parse("15")))
+    found = await ask(client, (part, 4))
+    assert not found["fits"]
+    assert found["quota"] == {"namespace": "team", "left": 15, "needed": 16, "problem": ""}
 
 
 async def test_too_few_pods_for_the_minimum_do_not_start(client, bench):

@@ -19,6 +19,9 @@ from gpushare.objects.scheduling import Taint
 from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
 from gpushare.placement.trial import look
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import parse
+from gpushare.quota.reasons import WRONG_QUOTA
 from tests.builders import node, pod
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.scripted import PREFIX, Bench, bound, changed
@@ -43,10 +46,11 @@ async def bench():
     return made
 
 
-def manifest(units="8", *, labels=None, resources=None, **spec):
+def manifest(units="8", *, labels=None, resources=None, namespace=None, **spec):
     asks = {"limits": {"aliyun.com/gpu-mem": units, **(resources or {})}}
     containers = [{"name": "main", "image": "x", "resources": asks}]
     metadata = {"name": "a", "labels": labels or {}}
+    metadata |= {} if namespace is None else {"namespace": namespace}
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
@@ -69,6 +73,21 @@ async def test_where_it_fits_is_said_with_node_and_cards(client, bench):
     assert found["wouldHaveToGo"] is None
     assert bench.held == before
     assert not list(bench.cluster.ledger.reserves())
+
+
+async def test_pods_beyond_the_quota_do_not_fit_whatever_is_free(client, bench):
+    namespaces = bench.cluster.state.namespaces
+    namespaces.put(Namespace("team", quota=parse("10")))
+    within = await ask(client, namespace="team")
+    assert within["fits"]
+    assert "quota" not in within
+    found = await ask(client, "4", count=3, namespace="team")
+    assert (found["fits"], found["fitting"]) == (False, 2)
+    assert found["quota"] == {"namespace": "team", "left": 10, "needed": 12, "problem": ""}
+    namespaces.put(Namespace("team", problem="lots is no number"))
+    found = await ask(client, namespace="team")
+    assert (found["fits"], found["quota"]["problem"]) == (False, WRONG_QUOTA.text)
+    assert (await ask(client))["fits"]
 
 
 async def test_the_places_of_all_pods_after_evictions_are_said_if_that_is_asked(client, bench):
@@ -218,7 +237,7 @@ async def test_pods_without_gpu_memory_use_cpu_too(client, bench):
 
 async def test_what_was_not_checked_is_named(client):
     plain = (await ask(client))["notChecked"]
-    assert any("quota" in each for each in plain)
+    assert any("ResourceQuotas" in each for each in plain)
     everything = await ask(
         client,
         affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
