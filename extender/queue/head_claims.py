@@ -125,18 +125,23 @@ class HeadClaiming:
         self._hopeless = {each: at for each, at in self._hopeless.items() if each in owners}
         due = [owners[each] for each, (until, _) in self._hopeless.items() if until <= now]
         await self._try(due[:TRIED_AT_ONCE])
-        is_revealed, left = False, TRIED_AT_ONCE
-        while True:
-            hopeful = [each for each in without_room if each[0].owner not in self._hopeless]
-            heads = await self._planning.slices.run(self._heads.of(hopeful))
-            news = [each for each in heads if each[0].owner not in self._fit]
-            if not is_revealed:  # those that are first because of others have waited behind these
-                until = now - min(TRIED_AFTER_SECONDS, self._after)
-                news = [each for each in news if first_since.get(each[0].owner, now) <= until]
-            news = news[:left] if self._after else []
-            is_revealed, left = True, left - len(news)
+        heads = await self._first(without_room)
+        since = now - min(TRIED_AFTER_SECONDS, self._after)
+        news = [each for each in heads if first_since.get(each[0].owner, now) <= since]
+        left = TRIED_AT_ONCE if self._after else 0
+        while news := [each for each in news if each[0].owner not in self._fit][:left]:
+            left -= len(news)
             if await self._try(news):
-                return heads
+                break
+            # What comes first now has waited behind those that do not fit.
+            news = heads = await self._first(without_room)
+        return heads
+
+    async def _first(
+        self, without_room: Collection[tuple[Standing, Entry]]
+    ) -> list[tuple[Standing, Entry]]:
+        hopeful = [each for each in without_room if each[0].owner not in self._hopeless]
+        return await self._planning.slices.run(self._heads.of(hopeful))
 
     async def _try(self, entries: Iterable[tuple[Standing, Entry]]) -> bool:
         """Note which entries would fit if pods ended; return whether all would."""
