@@ -10,6 +10,7 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.decisions.gangs.plans import GangPlans
+from extender.decisions.queue.heads import nodes_for
 from extender.decisions.scheduling import Scheduling
 from extender.metrics.counters import PLAN_SECONDS, PLANS
 from gpushare.annotations.slot_hint import hinted_node
@@ -48,7 +49,7 @@ class GangPlanning:
 
     def __init__(self, scheduling: Scheduling) -> None:
         self._gangs, self._ledger = scheduling.gangs, scheduling.state.ledger
-        self._quotas = scheduling.state.quotas
+        self._state, self._quotas = scheduling.state, scheduling.state.quotas
         self._plans = GangPlans(scheduling.gangs)
         self.planner = Planner(scheduling.state)
         self._turn, self.slices = asyncio.Lock(), Turns(SLICE_SECONDS, RESTS)
@@ -171,6 +172,9 @@ class GangPlanning:
             found = await self.slices.run(self.planner.plan(limited))
             if isinstance(found, NoPlan):
                 if limited.cooling != asked.cooling:  # is it the quota, or room, that it lacks?
+                    nodes = await self.slices.run(nodes_for(self._state, asked.members))
+                    if nodes <= limited.cooling:
+                        return NoPlan(OVER_MODEL_QUOTA)
                     anywhere = await self.slices.run(self.planner.plan(asked))
                     return NoPlan(OVER_MODEL_QUOTA) if isinstance(anywhere, Plan) else found
                 return found

@@ -62,6 +62,7 @@ class AdmissionRound:
         self._gave_way = False
         self._full: set[Hashable] = set()  # shapes
         self._closed: set[str] = set()  # namespaces whose first entry waits, without backfill
+        self._blocking: set[str] = set()  # owners of the entries that nothing may pass, then
         self._full_at = (0, 0)  # the revision before the first of them was tried
         self._used: set[str] = set()  # nodes that have changed since then by what was kept here
 
@@ -73,8 +74,10 @@ class AdmissionRound:
         self.is_cut_short = False
         with self.pace():
             groups, is_due = await self._planning.slices.run(self._groups_without_plan())
-        if not (is_new or is_due or self._tried_owners):
+        is_unblocked = not all(map(self._waits, self._blocking))
+        if not (is_new or is_due or is_unblocked or self._tried_owners):
             return
+        self._blocking.clear()
         with self.pace():
             await self._planning.slices.run(self._fill(groups))
         left_out = await self._try_all(admitted)
@@ -100,6 +103,7 @@ class AdmissionRound:
             tried_before.discard(owner)
             self._tried_owners.add(owner)
             if not await self._admit(*found, admitted) and not self._settings.backfill:
+                self._blocking.add(owner)
                 break
             now = time.perf_counter()
             if now > until:
@@ -197,7 +201,11 @@ class AdmissionRound:
     def _over_quota(self, standing: Standing) -> bool:
         if not self._settings.backfill:
             self._closed.add(standing.namespace)
+            self._blocking.add(standing.owner)
         return True
+
+    def _waits(self, owner: str) -> bool:
+        return self._pods.pod(owner) is not None or self._state.groups.named(owner) is not None
 
     async def _plan(self, group: Group) -> bool:
         with self.pace():

@@ -28,6 +28,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import resources_used
 from gpushare.placement import verdict
 from gpushare.process.time_slices import in_slices
+from gpushare.quota.quota import Quota
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class ClusterWatch:
         self.state.queue = QueueViews(self.scheduling.gangs, WaitingPods(self.state))
         self._reporter = Reporter(notice)
         self._sentences = Sentences(self.state, self.state.rooms)
+        self._reported_version, self._reported_quotas = 0, dict[str, Quota | None]()
 
     async def run(self) -> None:
         """Audit the ledger, expire plans and report to pending pods, until cancelled."""
@@ -234,6 +236,7 @@ class ClusterWatch:
         """
         pods, now = self.pods, self.state.clock.monotonic()
         self._sentences.renew()
+        yield from self._report_changed_quotas()
         reported = 0
         for _ in range(EXAMINED_AT_ONCE):
             if reported == REPORTED_AT_ONCE or self._sentences.cost >= MOST_COST:
@@ -252,6 +255,23 @@ class ClusterWatch:
             pod = record.pod
             if pods.get(record.uid) is record and not pod.node:
                 self._reporter.pending(pod, why)
+
+    def _report_changed_quotas(self) -> Iterator[None]:
+        """Have the waiting pods of a namespace reported again whose quota is another one.
+
+        Nothing else changes what the last Event says of it as soon.
+        """
+        namespaces, before = self.state.namespaces, self._reported_quotas
+        if namespaces.version == self._reported_version:
+            return
+        self._reported_version = namespaces.version
+        self._reported_quotas = {each.name: each.quota for each in namespaces}
+        names = {*before, *self._reported_quotas}
+        changed = {n for n in names if before.get(n) != self._reported_quotas.get(n)}
+        for record in [*self.pods.pending.values(), *self.pods.gated.values()]:
+            yield
+            if record.pod is not None and record.pod.metadata.namespace in changed:
+                self.pods.report_again(record.uid, at_once=False)
 
     def expire_plans(self) -> None:
         now = self.state.clock.monotonic()

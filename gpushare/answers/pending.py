@@ -292,6 +292,11 @@ class _Search:
             found.counts = _barred(r for r in rooms if r.size >= units or r.account is None)
             yield from self._offer(candidates)
             return
+        full = self._known.queue.full_models(self._pod, self._request)
+        closed = [_model_in(room.account, full) for room in large if room.account is not None]
+        if closed and (model := closed[0]) is not None and all(closed):
+            found.cause, found.over_quota = QUOTA, full[model]
+            return
         fitting = [room for room in large if room.free >= units]
         if fitting:
             yield from self._fit(fitting)

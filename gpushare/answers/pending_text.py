@@ -13,7 +13,7 @@ from gpushare.answers.gangs import Phase
 from gpushare.answers.pending import Free, Pending
 from gpushare.answers.pending_ends import Ending
 from gpushare.answers.queue import over_quota
-from gpushare.answers.queue.text import BEHIND_FIRST
+from gpushare.answers.queue.text import behind
 from gpushare.contract import KUEUES_GATES
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
@@ -187,7 +187,7 @@ def _fits(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
     text = f"its GPU memory fits now ({where})"
     if found.behind_first:
-        return f"{text}, but {BEHIND_FIRST}"
+        return f"{text}, but {behind(0)}"
     if found.held:
         return _held(found, text, ", and gpushare removes its scheduling gate soon")
     if found.scheduler:

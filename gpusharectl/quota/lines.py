@@ -8,7 +8,8 @@ from rich.text import Text
 from gpushare.answers.queue.quotas import QuotaList, QuotaView
 from gpusharectl.terminal.columns import columns
 
-ALL = "all"
+ALL = "(all)"
+_NO_SUCH_MODEL = "no node has this model: nothing is limited"
 _NUMBERS = frozenset({"USED", "LIMIT", "WAITING PODS", "WAITING UNITS"})
 
 
@@ -29,7 +30,10 @@ def draw(found: Quotas) -> Iterator[Text]:
         styles.append(
             {"STATUS": "red" if each.problem else "", "USED": "yellow" if is_full else ""}
         )
-        styles += [{"USED": "yellow"} if m.used >= m.limit else {} for m in each.models.values()]
+        for model in each.models.values():
+            is_full = model.used >= model.limit and model.exists
+            status = "" if model.exists else "red"
+            styles.append({"USED": "yellow" if is_full else "", "STATUS": status})
     yield from columns(rows, styles, _NUMBERS)
     if not rows:
         yield Text("no namespace has a quota or uses GPU memory")
@@ -57,7 +61,7 @@ def _rows(quota: QuotaView) -> Iterator[dict[str, str | int]]:
             "LIMIT": each.limit,
             "WAITING PODS": "",
             "WAITING UNITS": "",
-            "STATUS": "",
+            "STATUS": "" if each.exists else _NO_SUCH_MODEL,
         }
 
 

@@ -22,6 +22,7 @@ from gpushare.kube.lists import list_all
 from gpushare.kube.paths import lease_path, nodes, pods
 from gpushare.kube.responses import whole
 from gpushare.objects.model import Node, ObjectMeta, Pod, PodStatus
+from gpushare.text.counted import counted
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
 from gpusharectl.reach.rights import Lacking, Right, needing
@@ -255,7 +256,8 @@ async def _candidates(kube: Kube, namespace: str) -> list[str]:
         )
     ready = [each for each in found if each.is_ready and not each.metadata.deletion_timestamp]
     if not ready:
-        raise NoExtender(f"none of the {len(found)} extenders in namespace {namespace} is ready")
+        number = counted(len(found), "extender")
+        raise NoExtender(f"no extender in namespace {namespace} is ready, of {number}")
     leader = await _address_of_leader(kube, namespace)
     ready.sort(key=lambda each: (each.status.pod_ip != leader, each.metadata.name))
     return [each.metadata.name for each in ready]

@@ -56,11 +56,18 @@ class EntryViews:
         self._standings, self._quotas = standings, standings.quotas
         self._settings, self._claim_of = settings, claim_of
         self._failed: set[Hashable] = set()
+        self._first, self._first_place = "", 0  # the owner of the first without room
         for standing, entry in failed:
+            self._first = self._first or standing.owner
             self._failed.add(standing.owner if isinstance(entry, Group) else entry)
         self._sentences, self._only = Sentences(self._state, self._state.rooms), only
         self._sentences.renew()
         self._now = self._state.clock.wall_ns() / _NS
+
+    def note_places(self, owners: Iterable[str]) -> None:
+        """Take the owners of all places, in order."""
+        places = (place for place, owner in enumerate(owners, 1) if owner == self._first)
+        self._first_place = next(places, 0)
 
     def view(self, shown: Shown, place: int) -> Generator[None, None, QueueEntry | None]:
         """Return an entry with its place, 0 for none; None if it does not wait for room."""
@@ -98,7 +105,8 @@ class EntryViews:
         if view is None or why is None:
             return None
         owner = str(group.key)
-        more = _sentence(text.BEHIND_FIRST) if why is Why.BEHIND_FIRST else self.more(why, owner)
+        behind = why is Why.BEHIND_FIRST
+        more = _sentence(text.behind(self._first_place)) if behind else self.more(why, owner)
         return QueueEntry(
             namespace=group.key.namespace,
             name=group.key.name,
@@ -140,7 +148,7 @@ class EntryViews:
         elif over is not None and why is _OF_LIMITS[Limit(over.limit)]:
             said = over_quota.sentence(over)
         elif why is Why.BEHIND_FIRST:
-            said = text.BEHIND_FIRST
+            said = text.behind(self._first_place)
         else:
             said = yield from self._sentence(pod)
             said = f"{said} {self.more(why, pod.uid)}".rstrip()
@@ -173,7 +181,9 @@ class EntryViews:
             return _OF_LIMITS[Limit(over.limit)]
         is_tried = shown.kind in self._failed
         why = self._why(pod.uid, gated=pod.has_our_gate, tried=is_tried, key=shown.kind)
-        if why in {Why.NO_ROOM, Why.NOT_TRIED} and self._has_only_full_models(pod):
+        if why in {Why.NO_ROOM, Why.NOT_TRIED, Why.BEHIND_FIRST} and self._has_only_full_models(
+            pod
+        ):
             return Why.OVER_MODEL_QUOTA
         return why
 

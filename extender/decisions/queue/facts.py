@@ -58,6 +58,7 @@ class QueueViews:
         """
         ordered = yield from self._standings.ordered()
         views, placed = self._views(namespace or None), set[str]()
+        views.note_places(each.standing.owner for each in ordered)
         shown: list[QueueEntry] = []
         more = 0
         for place, each in enumerate(ordered, 1):
@@ -159,7 +160,8 @@ class QueueViews:
         if found is None:
             return None
         left = sum(bool(state.use.node_of(uid)) for uid in found.waits_for)
-        return Claim(round(state.clock.monotonic() - found.since, 1), left)
+        nodes = sorted({slot.node for slot in found.slots})
+        return Claim(round(state.clock.monotonic() - found.since, 1), left, nodes)
 
 
 def _uids(shown: Shown) -> list[str]:

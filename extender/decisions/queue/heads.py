@@ -42,9 +42,7 @@ class Heads:
             if len(found) == MOST_HEADS or taken >= everywhere:
                 break
             ask = self.ask(standing, entry)
-            nodes = set[str]()
-            for shape in self._shapes(ask.members if ask is not None else ()):
-                nodes |= yield from self._nodes_for(shape)
+            nodes = yield from nodes_for(self._state, ask.members if ask is not None else ())
             if nodes and taken.isdisjoint(nodes):
                 found.append((standing, entry))
             taken |= nodes
@@ -72,23 +70,24 @@ class Heads:
                 return False
         return True
 
-    def _shapes(self, pods: Iterable[Pod]) -> list[Shape]:
-        reader, found = Reader(self._state), dict[object, Shape]()
-        for pod in pods:
-            try:
-                shape = reader.shape_of(pod)
-            except RequestError:
-                continue
-            if shape.request is not None:
-                found[shape.key] = shape
-        return list(found.values())
 
-    def _nodes_for(self, shape: Shape) -> Generator[None, None, set[str]]:
-        """Return the nodes that may take pods of a shape, whatever is free there."""
-        found = set()
-        for number, name in enumerate(self._state.node_names()):
+def nodes_for(state: ClusterState, pods: Iterable[Pod]) -> Generator[None, None, set[str]]:
+    """Return the nodes that may take one of the pods, whatever is free there, in short steps.
+
+    Pods without GPU memory do not count.
+    """
+    reader, shapes, found = Reader(state), dict[object, Shape](), set[str]()
+    for pod in pods:
+        try:
+            shape = reader.shape_of(pod)
+        except RequestError:
+            continue
+        if shape.request is not None:
+            shapes[shape.key] = shape
+    for shape in shapes.values():
+        for number, name in enumerate(state.node_names()):
             if number % NODES_A_STEP == 0:
                 yield
-            if why_not(self._state, name, shape, self._state.ledger.account(name)) is None:
+            if why_not(state, name, shape, state.ledger.account(name)) is None:
                 found.add(name)
-        return found
+    return found

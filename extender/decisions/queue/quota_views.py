@@ -94,14 +94,18 @@ class QuotaViews:
         return self._state.namespaces.get(namespace).quota or _NO_QUOTA
 
     def _view(self, name: str, pods: int, units: int) -> QuotaView:
-        known, used = self._state.namespaces.get(name), self._state.namespace_use.used(name)
+        known, use = self._state.namespaces.get(name), self._state.namespace_use
+        used = use.used(name)
         quota = known.quota or _NO_QUOTA
         return QuotaView(
             namespace=name,
             queued=known.is_queued,
             used=used.total(),
             limit=quota.units,
-            models={each: ModelQuota(used[each], most) for each, most in quota.models.items()},
+            models={
+                each: ModelQuota(used[each], most, bool(use.nodes_with(frozenset({each}))))
+                for each, most in quota.models.items()
+            },
             waiting_pods=pods,
             waiting_units=units,
             problem=known.problem or (NAMESPACE_ENDS.text if known.is_ending else ""),

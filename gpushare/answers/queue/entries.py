@@ -48,11 +48,12 @@ class Why(StrEnum):
 class Claim(msgspec.Struct, rename="camel", frozen=True):
     """GPUs are kept for the entry as they become free, for ``seconds`` by now.
 
-    It starts when ``pods`` pods that use them have ended.
+    It starts when ``pods`` pods that use them have ended. ``nodes`` have the GPUs.
     """
 
     seconds: float
     pods: int
+    nodes: list[str] = []
 
 
 class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -71,6 +71,8 @@ def sentence(found: OverQuota) -> str:
                 "waits until pods there end, or a quota is raised."
             )
     of = f" of {_cut(found.model, _MOST_OF_NAME)}" if found.model else ""
+    if not found.quota:
+        return f"{_namespace(found)} has a quota of 0{of}: it waits until the quota is raised."
     if found.asked > found.quota:
         return (
             f"the {found.who} asks for {counted(found.asked, 'unit')}{of}, more than the whole "

@@ -4,10 +4,11 @@ import msgspec
 
 
 class ModelQuota(msgspec.Struct, rename="camel"):
-    """Units of the GPUs of one model."""
+    """Units of the GPUs of one model; ``exists`` says whether a node has one."""
 
     used: int
     limit: int
+    exists: bool = True
 
 
 class QuotaView(msgspec.Struct, rename="camel"):

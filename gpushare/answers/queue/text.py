@@ -5,15 +5,14 @@ from typing import Final
 from gpushare.answers.queue.entries import Claim, QueuePlace, Why
 from gpushare.text.durations import short
 
-BEHIND_FIRST: Final = (
-    "the first in the queue has no room, and nothing may pass it (queue.backfill is false)."
-)
 RESTING: Final = "it had room and did not use it in time."
 NO_ROOM: Final = "no GPU has room for it now; `gpushare explain pod` shows why."
 AUTOSCALED: Final = "An autoscaler may add a node for it."
 OTHER_GATE: Final = (
     "it gets a place once the scheduling gates of others are removed; see `gpushare explain pod`."
 )
+
+_MOST_NODES: Final = 3
 
 _WITHOUT_PLACE: Final = {
     Why.STARTING: "room is kept for {it}.",
@@ -25,14 +24,24 @@ _WITHOUT_PLACE: Final = {
 }
 
 
+def behind(place: int) -> str:
+    """Return why an entry waits that must not pass the one at ``place``; 0 if that is unknown."""
+    first = f"the entry at place {place}" if place else "an earlier entry"
+    return f"{first} has no room, and nothing may pass it (queue.backfill is false)."
+
+
 def claim(found: Claim) -> str:
     """Return what is kept for an entry, and until when it waits."""
-    text = f"GPUs are kept for it as they become free, for {short(found.seconds)} by now"
+    nodes = ", ".join(found.nodes[:_MOST_NODES])
+    where = f" on {nodes}" if nodes else ""
+    if len(found.nodes) > _MOST_NODES:
+        where += f" and {len(found.nodes) - _MOST_NODES} more nodes"
+    text = f"For {short(found.seconds)} now, GPUs{where} are kept for it as they become free"
     if not found.pods:
         return f"{text}."
-    end = "it starts when the pod" if found.pods == 1 else f"it starts when the {found.pods} pods"
+    end = "the pod that uses" if found.pods == 1 else f"the {found.pods} pods that use"
     has = "has" if found.pods == 1 else "have"
-    return f"{text}: {end} on them {has} ended."
+    return f"{text}: it starts when {end} them {has} ended."
 
 
 def resting(seconds: float) -> str:

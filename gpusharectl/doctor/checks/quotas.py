@@ -94,7 +94,8 @@ def _quotas_fit(facts: Facts) -> Iterator[DoctorFinding]:
         for model, units in quota.models.items():
             if model not in models:
                 there = ", ".join(sorted(filter(None, models))[:_LISTED])
-                found = f"a quota for {model!r}, which no node has" + (there and f" (but {there})")
+                found = f"a quota for model {model!r}, which no node has"
+                found += there and f"; the models here are {there}"
                 yield QUOTA_OF_NO_MODEL.of(each.name, found)
             elif units > models[model]:
                 most = f"{models[model]} of {model}"

@@ -102,7 +102,7 @@ async def test_one_that_is_not_ready_or_about_to_end_is_not_asked(tmp_path):
         leader="10.0.0.1",
     )
     assert await asked(cluster, tmp_path) == b"I am c"
-    with pytest.raises(NoExtender, match="none of the 1 extenders"):
+    with pytest.raises(NoExtender, match="is ready, of 1 extender"):
         await asked(Cluster(pod("a", "", ready=False)), tmp_path)
     with pytest.raises(NoExtender, match="--server"):
         await asked(Cluster(), tmp_path)

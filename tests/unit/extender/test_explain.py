@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from extender.decisions.pod_records import AGAIN_SECONDS
 from extender.page.cluster_feed import ClusterFeed
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
@@ -17,6 +18,8 @@ from gpushare.objects.model import Container, PodCondition, Resources
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.placement import reasons
 from gpushare.process import time_slices
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import parse
 from tests.builders import node, pod, run_to_end
 from tests.unit.extender.scripted import DELETED, PREFIX, Bench, bound, changed, wire_pod
 
@@ -162,6 +165,18 @@ async def test_the_event_the_page_and_explain_say_the_same(client, bench):
     said = (await explain(client, "waits"))["says"]
     assert event == f"Pending: {said}"
     assert json.dumps({"why": said})[1:-1].replace(": ", ":", 1) in told
+
+
+async def test_another_event_follows_when_the_quota_changes(client, bench):
+    namespaces, texts = bench.cluster.state.namespaces, []
+    for quota in ("4", "6"):
+        namespaces.put(Namespace("default", quota=parse(quota)))
+        await filtered(client, "waits", "n")
+        bench.time.now += AGAIN_SECONDS + 3
+        run_to_end(bench.cluster.report_pending())
+        texts.append(bench.told[-1][2])
+    assert "more than the whole quota of namespace default, which is 4" in texts[0]
+    assert "more than the whole quota of namespace default, which is 6" in texts[1]
 
 
 async def test_an_event_names_no_pod_of_another_namespace(client, bench):

@@ -1,9 +1,11 @@
 """Who gets room first, who waits for a quota, and who does not hold up others."""
 
+from gpushare.cards.model import Card
 from gpushare.contract import LABEL_PLACEHOLDER
 from gpushare.quota.reasons import NOT_ADMITTED
+from tests.builders import node
 from tests.unit.extender.queue.driver import QUEUED, Queue
-from tests.unit.extender.scripted import changed
+from tests.unit.extender.scripted import changed, restocked
 
 EIGHT_GPUS = {"a": (8, 8, 8, 8), "b": (8, 8, 8, 8)}
 
@@ -45,6 +47,35 @@ async def test_without_backfill_nothing_passes_the_first_entry_of_a_namespace_ov
     await queue.serve()
     assert queue.gated() == {"large", "small"}
     assert "theirs" in queue.bound()
+
+
+async def test_without_backfill_the_others_go_on_once_the_first_entry_is_gone():
+    for order in ("fifo", "fair"):
+        queue = Queue({"a": (8,)}, order=order, backfill=False)
+        queue.namespace("team", "8")
+        queue.submit("running", 4)
+        await queue.serve()
+        queue.submit("large", 8)
+        queue.submit("small", 4)
+        await queue.serve(5)
+        assert queue.gated() == {"large", "small"}
+        queue.cluster.delete("large")
+        await queue.serve(2)
+        assert queue.bound() == {"running", "small"}
+
+
+async def test_without_backfill_the_quota_of_a_model_holds_up_its_own_namespace_only():
+    queue = Queue({"a": (8, 8)}, backfill=False)
+    cards = tuple(Card(at, f"GPU-{at}", 8, tag=f"a{at}", model="T4") for at in range(2))
+    queue.cluster.put_node(restocked(node("a", 8, 8), cards=cards))
+    queue.namespace("team", "T4=8")
+    queue.submit("ours", 6, "team")
+    queue.submit("others", 6, "default")
+    await queue.serve()
+    queue.submit("next", 6, "team")
+    queue.submit("small", 2, "default")
+    await queue.serve(3)
+    assert queue.gated() == {"next"}
 
 
 async def test_without_backfill_nothing_passes_the_first_entry_without_room():

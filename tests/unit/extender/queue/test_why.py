@@ -62,6 +62,31 @@ def asks_for_more_than_the_whole_quota():
 
 
 @case(
+    "namespace team uses 8 of its quota of 9 units of T4, and the pod asks for 4: it waits until "
+    "pods there that use 3 units end, or the quota is raised.",
+    FIRST,
+    "OverModelQuota",
+)
+def over_the_quota_of_the_only_model_which_has_no_room_either():
+    made = scene(quota="T4=9", used=8)
+    cards = (Card(0, "GPU-0", 10, tag="a0", model="T4"),)
+    made.cluster.put_node(restocked(node("n", 10), cards=cards))
+    made.pod("p", 4)
+    return made
+
+
+@case(
+    "namespace team has a quota of 0: it waits until the quota is raised.",
+    FIRST,
+    "OverQuota",
+)
+def a_quota_of_nothing():
+    made = scene(quota="0")
+    made.pod("p", 4)
+    return made
+
+
+@case(
     "namespace team uses 6 of its quota of 8 units of T4, and the pod asks for 4: it waits "
     "until pods there that use 2 units end, or the quota is raised.",
     FIRST,
@@ -200,7 +225,7 @@ def a_gang_without_room():
 
 
 @case(
-    "its GPU memory fits now (n, GPU 0), but the first in the queue has no room, and nothing "
+    "its GPU memory fits now (n, GPU 0), but an earlier entry has no room, and nothing "
     "may pass it (queue.backfill is false).",
     SECOND,
     "BehindFirst",
@@ -228,8 +253,8 @@ def behind_a_more_important_pod():
 @case(
     "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
     " for 4 MiB or less, or when team/r ends.",
-    "Place 1 of 1 in the queue, for 91s. GPUs are kept for it as they become free, for 0s by now: "
-    "it starts when the pod on them has ended.",
+    "Place 1 of 1 in the queue, for 91s. For 0s now, GPUs on n are kept for it as they become "
+    "free: it starts when the pod that uses them has ended.",
     "ClaimsGPUs",
 )
 def first_for_so_long_that_gpus_are_kept_for_it():

@@ -71,9 +71,15 @@ def test_each_namespace_is_a_row_and_each_limited_model_one_more() -> None:
     models = {"Tesla T4": ModelQuota(6, 8)}
     assert quotas(QuotaView("ml", True, 60, 64, models, 3, 24)) == [
         "NAMESPACE  MODEL     USED  LIMIT  WAITING PODS  WAITING UNITS  STATUS",
-        "ml         all         60     64             3             24  queued",
+        "ml         (all)       60     64             3             24  queued",
         "           Tesla T4     6      8                               ",
     ]
+
+
+def test_a_model_that_no_node_has_is_said_to_limit_nothing() -> None:
+    models = {"all": ModelQuota(0, 8, exists=False)}
+    *_, row = quotas(QuotaView("ml", True, 60, None, models, 0, 0))
+    assert row.endswith("no node has this model: nothing is limited")
 
 
 def test_a_namespace_without_a_limit_and_one_whose_quota_cannot_be_read_say_so() -> None:
@@ -81,7 +87,7 @@ def test_a_namespace_without_a_limit_and_one_whose_quota_cannot_be_read_say_so()
         QuotaView("free", False, 6, None, {}, 0, 0),
         QuotaView("wrong", True, 0, None, {}, 2, 8, "'x' is not a whole number"),
     )
-    assert free.split() == ["free", "all", "6", "-", "0", "0", "not", "queued"]
+    assert free.split() == ["free", "(all)", "6", "-", "0", "0", "not", "queued"]
     assert wrong.endswith("nothing is placed: 'x' is not a whole number")
 
 

@@ -28,7 +28,7 @@ def test_a_quota_of_a_model_is_compared_with_its_gpus():
     facts = replace(with_node(made), limits=limited("T4=17,A100=1").limits)
     assert {each.kind.name: each.found for each in look(facts)} == {
         "QuotaTooLarge": "a quota of 17 units of T4, and the cluster has 16 of T4",
-        "QuotaOfNoModel": "a quota for 'A100', which no node has (but T4)",
+        "QuotaOfNoModel": "a quota for model 'A100', which no node has; the models here are T4",
     }
 
 
