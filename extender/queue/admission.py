@@ -91,6 +91,7 @@ class Admission:
             return
         await self._release_all(tasks)
         await self._round.run(lambda each: self._admitted(tasks, each))
+        await self._planning.slices.pause()
         await self._heads.check(self._round.without_room)
         if self._is_autoscaled:
             await self._planning.slices.run(self._begin(tasks, self._unplaced_releases()))

@@ -80,6 +80,7 @@ class AdmissionRound:
         self._blocking.clear()
         with self.pace():
             await self._planning.slices.run(self._fill(groups))
+        await self._planning.slices.pause()
         left_out = await self._try_all(admitted)
         before, left = self.without_room, self._order.owners() | left_out
         not_reached = [each for each in before if each[0].owner in left]
