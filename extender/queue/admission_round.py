@@ -206,7 +206,10 @@ class AdmissionRound:
         return True
 
     def _waits(self, owner: str) -> bool:
-        return self._pods.pod(owner) is not None or self._state.groups.named(owner) is not None
+        group = self._state.groups.named(owner)
+        if group is not None:
+            return self._stages.is_without_plan(group)
+        return self._pods.pod(owner) is not None
 
     async def _plan(self, group: Group) -> bool:
         with self.pace():

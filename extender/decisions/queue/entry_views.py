@@ -25,6 +25,7 @@ _OF_LIMITS: Final = {
     Limit.UNREADABLE: Why.UNREADABLE_QUOTA,
     Limit.ENDING: Why.NAMESPACE_ENDS,
 }
+_OF_ROOM: Final = frozenset({Why.NO_ROOM, Why.NOT_TRIED, Why.BEHIND_FIRST})
 _OF_PHASES: Final = {
     Phase.WAITING_FOR_MEMBERS.value: Why.MEMBERS,
     Phase.INVALID.value: Why.INVALID,
@@ -181,11 +182,8 @@ class EntryViews:
             return _OF_LIMITS[Limit(over.limit)]
         is_tried = shown.kind in self._failed
         why = self._why(pod.uid, gated=pod.has_our_gate, tried=is_tried, key=shown.kind)
-        if why in {Why.NO_ROOM, Why.NOT_TRIED, Why.BEHIND_FIRST} and self._has_only_full_models(
-            pod
-        ):
-            return Why.OVER_MODEL_QUOTA
-        return why
+        is_full = why in _OF_ROOM and self._has_only_full_models(pod)
+        return Why.OVER_MODEL_QUOTA if is_full else why
 
     def _why(self, owner: str, *, gated: bool, tried: bool, key: Hashable) -> Why:
         if gated and self._gangs.gates_stay:

@@ -38,8 +38,7 @@ class Heads:
         """Return the first ones of these entries, in short steps."""
         found: list[tuple[Standing, Entry]] = []
         taken, everywhere = set[str](), self._state.node_names()
-        ordered = sorted(entries, key=lambda each: each[0].age)
-        for standing, entry in ordered:
+        for standing, entry in sorted(entries, key=lambda each: each[0].age):
             yield
             if len(found) == MOST_HEADS or taken >= everywhere:
                 break

@@ -64,6 +64,19 @@ async def test_without_backfill_the_others_go_on_once_the_first_entry_is_gone():
         assert queue.bound() == {"running", "small"}
 
 
+async def test_without_backfill_the_others_go_on_once_the_first_gang_lacks_members():
+    queue = Queue({"a": (8,)}, backfill=False)
+    queue.submit("running", 4)
+    await queue.serve()
+    queue.submit_gang("gang", 2, 4)
+    queue.submit("small", 4)
+    await queue.serve(5)
+    assert queue.bound() == {"running"}
+    queue.cluster.delete("gang-0")
+    await queue.serve(2)
+    assert queue.bound() == {"running", "small"}
+
+
 async def test_without_backfill_the_quota_of_a_model_holds_up_its_own_namespace_only():
     queue = Queue({"a": (8, 8)}, backfill=False)
     cards = tuple(Card(at, f"GPU-{at}", 8, tag=f"a{at}", model="T4") for at in range(2))
