@@ -11,7 +11,7 @@ and then in several with quotas, which get room by what they use. Any gate costs
 peer, *bare gate*, is the gate of a program that removes it from all pods and decides nothing.
 
 *latency*: pods without GPU memory are created one by one while as many gated pods wait, half of
-them for room and half for a quota; the floor is none.
+them for room and half for a quota; the floor is the same without any gated pods.
 
 Rates are from the first to the last pod that a watch shows released, or bound.
 """

@@ -61,7 +61,7 @@ class Takeover:
                 await self.check()
         except TimeoutError:
             log.warning("gangs are taken over without all answers", extra={"gangs": len(begun)})
-        waiting = self._stages.without_plan()
+        waiting = filter(None, self._stages.without_plan())
         released = [group for group in waiting if any(map(is_released, group.present()))]
         for group in dict.fromkeys((*begun, *released)):
             if self._gangs.record(group).is_whole:

@@ -118,8 +118,8 @@ class AdmissionRound:
     def _groups_without_plan(self) -> Generator[None, None, tuple[list[Group], bool]]:
         """Return the gangs to plan, and whether one of them is due."""
         found, is_due = list[Group](), False
-        for group in list(self._state.groups):
-            if self._stages.is_without_plan(group):
+        for group in self._stages.without_plan():
+            if group is not None:
                 found.append(group)
                 is_due = is_due or self._gangs.is_due(group, self._gangs.record(group))
             yield

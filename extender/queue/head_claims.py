@@ -36,7 +36,7 @@ class _Patience:
     seconds: float
     until: float
     left: int
-    spared: frozenset[str] = frozenset()
+    spared: frozenset[str]
 
 
 class HeadClaiming:
@@ -183,7 +183,7 @@ class HeadClaiming:
             if before is None:
                 self._give_up(standing.owner)
             return
-        self._put(standing, found, _Patience(self._after, 0.0, 0))
+        self._put(standing, found, self._after)
 
     def _is_in_vain(self, claim: HeadClaim, now: float) -> bool:
         """Return whether none of the pods that use what is claimed has ended for too long."""
@@ -200,7 +200,7 @@ class HeadClaiming:
         spared = before.spared | self._users(claim)
         found = await self._searched(ask, spared) if ask is not None else None
         if found is not None:
-            self._put(claim.standing, found, _Patience(2 * before.seconds, 0.0, 0, spared))
+            self._put(claim.standing, found, 2 * before.seconds, spared)
         else:  # it has waited for all that there are
             before.spared, before.until = frozenset(), now + before.seconds
 
@@ -208,12 +208,18 @@ class HeadClaiming:
         """Return the pods of which the claim waits for the end."""
         return frozenset(uid for uid in claim.waits_for if self._state.use.node_of(uid))
 
-    def _put(self, standing: Standing, found: Preemption, patience: _Patience) -> None:
+    def _put(
+        self,
+        standing: Standing,
+        found: Preemption,
+        seconds: float,
+        spared: frozenset[str] = frozenset(),
+    ) -> None:
         waits_for = frozenset(pod.uid for pod in found.victims)
         now, before = self._state.clock.monotonic(), self._claims.get(standing.owner)
         since = before.since if before is not None else now
         self._claims.put(HeadClaim(standing, found.plan.slots, waits_for, since))
-        patience.left, patience.until = len(waits_for), now + patience.seconds
+        patience = _Patience(seconds, now + seconds, len(waits_for), spared)
         self._patience[standing.owner] = patience
         log.info(
             "GPUs claimed for the first that waits",
@@ -234,5 +240,6 @@ class HeadClaiming:
             return None
         rules = replace(_RULES, spared=spared)
         found = await self._planning.slices.run(self._search.find(limited, rules))
-        is_over = isinstance(found, NoPlan) or self._state.quotas.exceeding(ask, found.plan.slots)
-        return None if is_over or isinstance(found, NoPlan) else found
+        if isinstance(found, NoPlan) or self._state.quotas.exceeding(ask, found.plan.slots):
+            return None
+        return found

@@ -1,6 +1,7 @@
 """The verbs that only read: inspect, explain, gangs, queue, quota and what-if."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -105,19 +106,21 @@ class Reading:
         state = self._state
         steps = what_if.answer_with_evictions(state, question, extras, state.victim_rules)
         found = await self._found(steps)
-        pods = list(what_if.copies(question.pod, question.count))
-        return answer(self._with_quota(found, pods, question.count))
+        needed = state.quotas.units_of(question.pod) * question.count
+        return answer(self._with_quota(found, question.pod, needed))
 
     async def _gang_what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)
         question, state = await decoded(gang_what_if.read_question, short), self._state
         steps = gang_what_if.answer(state, question, state.zone_roles, state.victim_rules)
         found = await self._found(steps)
-        pods = [pod for part in question.parts for pod in what_if.copies(part.pod, part.count)]
-        return answer(self._with_quota(found, pods, found.gang.minimum if found.gang else 0))
+        parts = ([state.quotas.units_of(part.pod)] * part.count for part in question.parts)
+        least = found.gang.minimum if found.gang is not None else 0
+        needed = sum(islice(chain.from_iterable(parts), least))
+        return answer(self._with_quota(found, question.parts[0].pod, needed))
 
-    def _with_quota(self, found: what_if.Answer, pods: Sequence[Pod], least: int) -> what_if.Answer:
-        outlook = self._state.quotas.outlook(pods, least)
+    def _with_quota(self, found: what_if.Answer, pod: Pod, needed: int) -> what_if.Answer:
+        outlook = self._state.quotas.outlook(pod.metadata.namespace, needed)
         if outlook is not None:
             found.fits, found.quota = False, outlook
         return found

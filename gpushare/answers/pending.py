@@ -7,7 +7,7 @@ result.
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -299,7 +299,7 @@ class _Search:
             return
         fitting = [room for room in large if room.free >= units]
         if fitting:
-            yield from self._fit(fitting)
+            yield from self._fit(fitting, full)
             return
         found.barred = _barred(room for room in rooms if room.free >= units)
         yield from self._offer(candidates)
@@ -346,8 +346,13 @@ class _Search:
         cards = [card for card in cards if card.units >= self._units and not card.takes_new]
         return dict(Counter("cordoned" if card.is_healthy else "unhealthy" for card in cards))
 
-    def _fit(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
-        """Find the node that the pod would get, or what else it lacks on those with room."""
+    def _fit(
+        self, rooms: list[NodeRoom], full: Mapping[str, OverQuota]
+    ) -> Generator[None, None, None]:
+        """Find the node that the pod would get, or what else it lacks on those with room.
+
+        ``full`` are the models of which the quota leaves too little.
+        """
         found, known, request = self.found, self._known, self._request
         ranked = []
         for room in rooms:
@@ -358,7 +363,6 @@ class _Search:
             if place is not None:
                 ranked.append((place, room, room.account))
         lacks: Counter[str] = Counter()
-        full = known.queue.full_models(self._pod, request)
         for _, room, account in sorted(ranked, key=lambda each: each[0]):
             yield
             missing = insufficient(room.left(known, self._pod), self._asked)

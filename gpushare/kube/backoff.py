@@ -52,7 +52,7 @@ class Retries(Generic[K]):
         self._waiting[key] = backoff, self._clock.monotonic() + backoff.next()
 
     def keep_only(self, keys: Collection[K]) -> None:
-        self._waiting = {key: wait for key, wait in self._waiting.items() if key in keys}
+        self.keep_while(keys.__contains__)
 
     def keep_while(self, is_known: Callable[[K], bool]) -> None:
         """Forget the keys that are not known any more; the cost is that of what is rejected."""

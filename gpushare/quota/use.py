@@ -88,9 +88,8 @@ class NamespaceUse:
             yield
 
     def _renew(self) -> None:
-        self._note_changes()
-        while self._stale:
-            self._renew_node(self._stale.pop())
+        for _ in self.renewing():
+            pass
 
     def _note_changes(self) -> None:
         changes = self._ledger.changes

@@ -72,13 +72,14 @@ class GangStages:
             if group is not None and group.is_ours:
                 yield group, record
 
-    def without_plan(self) -> list[Group]:
-        """Return the gangs that have enough members and no plan for them.
+    def without_plan(self) -> Iterator[Group | None]:
+        """Yield the gangs that have enough members and no plan for them, and None for each other.
 
         Members beyond the minimum count only if they are gated, because kube-scheduler does not
         ask about them, or if filter rejects them until it is their turn in the queue.
         """
-        return [group for group in self._groups if self.is_without_plan(group)]
+        for group in list(self._groups):
+            yield group if self.is_without_plan(group) else None
 
     def is_without_plan(self, group: Group) -> bool:
         """Return whether a gang has enough members and no plan for them, as ``without_plan``."""

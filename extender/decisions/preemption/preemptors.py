@@ -136,7 +136,7 @@ class Preemptors:
         for record in records:
             yield self._of_pod(record, lowest)
         for group in self._stages.without_plan():
-            yield self._of_gang(group, lowest)
+            yield self._of_gang(group, lowest) if group is not None else None
 
     def _of_pod(self, record: PodRecord, lowest: float) -> Preemptor | None:
         pod = record.pod

@@ -40,8 +40,8 @@ ClaimOf = Callable[[str], Claim | None]
 class EntryViews:
     """The entries of one answer, as of now. ``failed`` are those without room, in order.
 
-    ``claim_of`` returns what is claimed for an owner. Sentences name pods outside the namespace
-    ``only`` if that is None.
+    ``claim_of`` returns what is claimed for an owner, and ``owners`` have the places, in order.
+    Sentences name pods outside the namespace ``only`` if that is None.
     """
 
     def __init__(
@@ -52,23 +52,21 @@ class EntryViews:
         failed: Failed,
         claim_of: ClaimOf,
         only: str | None,
+        owners: Iterable[str] = (),
     ) -> None:
         self._gangs, self._state = standings.gangs, standings.gangs.state
         self._standings, self._quotas = standings, standings.quotas
         self._settings, self._claim_of = settings, claim_of
         self._failed: set[Hashable] = set()
-        self._first, self._first_place = "", 0  # the owner of the first without room
+        first = ""  # the owner of the first without room
         for standing, entry in failed:
-            self._first = self._first or standing.owner
+            first = first or standing.owner
             self._failed.add(standing.owner if isinstance(entry, Group) else entry)
+        places = (place for place, owner in enumerate(owners, 1) if owner == first)
+        self._first_place = next(places, 0)
         self._sentences, self._only = Sentences(self._state, self._state.rooms), only
         self._sentences.renew()
         self._now = self._state.clock.wall_ns() / _NS
-
-    def note_places(self, owners: Iterable[str]) -> None:
-        """Take the owners of all places, in order."""
-        places = (place for place, owner in enumerate(owners, 1) if owner == self._first)
-        self._first_place = next(places, 0)
 
     def view(self, shown: Shown, place: int) -> Generator[None, None, QueueEntry | None]:
         """Return an entry with its place, 0 for none; None if it does not wait for room."""

@@ -1,7 +1,7 @@
 """What people see of the queue (pure)."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
@@ -57,8 +57,8 @@ class QueueViews:
         With a namespace no sentence names pods of others.
         """
         ordered = yield from self._standings.ordered()
-        views, placed = self._views(namespace or None), set[str]()
-        views.note_places(each.standing.owner for each in ordered)
+        owners = (each.standing.owner for each in ordered)
+        views, placed = self._views(namespace or None, owners), set[str]()
         shown: list[QueueEntry] = []
         more = 0
         for place, each in enumerate(ordered, 1):
@@ -145,13 +145,14 @@ class QueueViews:
     def _decides(self) -> bool:
         return self._gangs.admits or self._gangs.gates_stay
 
-    def _views(self, only: str | None) -> EntryViews:
+    def _views(self, only: str | None, owners: Iterable[str] = ()) -> EntryViews:
         return EntryViews(
             self._standings,
             self._settings,
             failed=self._failed(),
             claim_of=self._claim_of,
             only=only,
+            owners=owners,
         )
 
     def _claim_of(self, owner: str) -> Claim | None:

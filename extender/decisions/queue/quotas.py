@@ -138,14 +138,12 @@ class Quotas:
         limits.append((used.total() + more, self._use.capacity if whole is None else whole))
         return max(each / most if most else inf for each, most in limits)
 
-    def outlook(self, pods: Sequence[Pod], least: int) -> QuotaOutlook | None:
-        """Return why the first ``least`` of pods that do not exist yet may not be placed.
+    def outlook(self, namespace: str, needed: int) -> QuotaOutlook | None:
+        """Return why pods that do not exist yet may not use so many units; None if they may.
 
-        The pods are of one namespace. Limits of single models do not count, because nobody knows
-        which GPUs the pods would get. Return None if the quota permits them.
+        Limits of single models do not count: nobody knows which GPUs the pods would get.
         """
-        namespace = pods[0].metadata.namespace
-        needed, left = sum(map(self.units_of, pods[:least])), self.left(namespace)
+        left = self.left(namespace)
         if not needed or left is None:
             return None
         if isinstance(left, Reason):

@@ -36,6 +36,8 @@ class Unplaced:
                 waiting.append((standing, (pod,)))
         for group in self._stages.without_plan():
             yield None
+            if group is None:
+                continue
             gated = tuple(pod for pod in self._gangs.progress(group).waiting if pod.has_our_gate)
             if gated:
                 waiting.append((self._gangs.standing(group), gated))

@@ -68,13 +68,19 @@ async def test_without_the_setting_the_gang_is_passed_for_ever():
     assert not queue.bound(["gang-0"])
 
 
-async def test_only_more_urgent_pods_get_what_is_claimed_for_the_first_entry():
+async def with_a_claim() -> Queue:
+    """Return a queue in which the GPUs of pods one and two are claimed for a gang."""
     queue = Queue({"a": (8, 8)}, order="fifo", reserve_after_seconds=10)
     queue.submit("one", 8)
     queue.submit("two", 8)
     await queue.serve()
     queue.submit_gang("gang", 2, 8)
     await queue.serve(15)
+    return queue
+
+
+async def test_only_more_urgent_pods_get_what_is_claimed_for_the_first_entry():
+    queue = await with_a_claim()
     queue.end("one")
     queue.submit("equal", 8)
     queue.submit("ungated", 8, is_gated=False)
@@ -149,12 +155,7 @@ async def test_what_would_not_fit_at_first_gets_a_claim_once_the_cluster_is_larg
 
 
 async def test_nothing_is_kept_idle_while_the_extender_may_not_remove_gates():
-    queue = Queue({"a": (8, 8)}, order="fifo", reserve_after_seconds=10)
-    queue.submit("one", 8)
-    queue.submit("two", 8)
-    await queue.serve()
-    queue.submit_gang("gang", 2, 8)
-    await queue.serve(15)
+    queue = await with_a_claim()
     assert len(list(queue.state.head_claims)) == 1
     queue.api.allowed = False
     queue.end("one")

@@ -37,6 +37,14 @@ def scene(*, quota: str | None = None, used: int = 0, settings: QueueSettings | 
     return made
 
 
+def with_a_t4(made: Scene, units: int) -> Scene:
+    """Make the only GPU a T4 of so many units, for which a pod waits."""
+    cards = (Card(0, "GPU-0", units, tag="a0", model="T4"),)
+    made.cluster.put_node(restocked(node("n", units), cards=cards))
+    made.pod("p", 4)
+    return made
+
+
 @case(
     "namespace team uses 6 of its quota of 8 units, and the pod asks for 4: it waits until "
     "pods there that use 2 units end, or the quota is raised.",
@@ -68,11 +76,7 @@ def asks_for_more_than_the_whole_quota():
     "OverModelQuota",
 )
 def over_the_quota_of_the_only_model_which_has_no_room_either():
-    made = scene(quota="T4=9", used=8)
-    cards = (Card(0, "GPU-0", 10, tag="a0", model="T4"),)
-    made.cluster.put_node(restocked(node("n", 10), cards=cards))
-    made.pod("p", 4)
-    return made
+    return with_a_t4(scene(quota="T4=9", used=8), 10)
 
 
 @case(
@@ -93,11 +97,7 @@ def a_quota_of_nothing():
     "OverModelQuota",
 )
 def over_the_quota_of_the_only_model():
-    made = scene(quota="T4=8", used=6)
-    cards = (Card(0, "GPU-0", 16, tag="a0", model="T4"),)
-    made.cluster.put_node(restocked(node("n", 16), cards=cards))
-    made.pod("p", 4)
-    return made
+    return with_a_t4(scene(quota="T4=8", used=6), 16)
 
 
 @case(
