@@ -15,6 +15,7 @@ from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
 from extender.binding.timing import OVERDUE_SECONDS, UNACKNOWLEDGED_SECONDS, WRITE_SECONDS
 from extender.binding.unknown_outcomes import Reconciler
+from extender.binding.write_journal import WriteJournal, path_for
 from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
 from extender.gangs.duties import GangDuties
@@ -84,13 +85,15 @@ async def run(configuration: Configuration, path: Path) -> None:
             configuration.kubeconfig, unacknowledged_seconds=UNACKNOWLEDGED_SECONDS
         )
         kube = await stack.enter_async_context(connected)
-        await _Extender(configuration, kube, stack).run(path)
+        await _Extender(configuration, path, kube, stack).run()
 
 
 class _Extender:
-    def __init__(self, configuration: Configuration, kube: Kube, stack: AsyncExitStack) -> None:
-        self._configuration, self._kube, self._stack = configuration, kube, stack
-        self._clock = SystemClock()
+    def __init__(
+        self, configuration: Configuration, path: Path, kube: Kube, stack: AsyncExitStack
+    ) -> None:
+        self._configuration, self._path, self._kube = configuration, path, kube
+        self._clock, self._stack = SystemClock(), stack
         self._leadership: Leadership = SingleReplica()
         self._is_taken_over = True  # with other replicas, before this one decides
         self._events = EventQueue(self._decides, self._clock)
@@ -115,7 +118,11 @@ class _Extender:
         groups = cluster.state.groups
         self._pod_groups = [PodGroupWatch(kube, groups, source) for source in API_GROUPS]
         self._elector = _elector(configuration.leader_election, kube)
-        self._writer = writer = Writer(kube, BootClock(), self._ends_at)
+        self._journal: WriteJournal | None = None  # with other replicas, the Lease does it
+        if self._elector is None:
+            notes = path_for(path, configuration.kubeconfig)
+            self._journal = WriteJournal.open(notes, BootClock())
+        self._writer = writer = Writer(kube, BootClock(), self._ends_at, self._journal)
         self._binder = Binder(cluster.scheduling, writer, self._clock)
         self._planning = GangPlanning(cluster.scheduling)
         self._gangs = GangDuties(cluster.scheduling, self._planning, writer, kube, self._events.put)
@@ -185,7 +192,7 @@ class _Extender:
             leads=self._decides,
         )
 
-    async def run(self, path: Path) -> None:
+    async def run(self) -> None:
         configuration, history = self._configuration, History()
         election, elector = configuration.leader_election, self._elector
         routes = Routes(
@@ -207,13 +214,14 @@ class _Extender:
             routes.limit(changed.limits)
 
         asyncio.get_running_loop().add_signal_handler(
-            signal.SIGHUP, Reload(path, configuration, apply)
+            signal.SIGHUP, Reload(self._path, configuration, apply)
         )
-        gates = []
-        if election is None or elector is None:
+        gates, parts = [], list[Coroutine[Any, Any, None]]()
+        if (journal := self._journal) is not None:
             self._is_taken_over = False
-            parts = [self._list_and_watch_pods_alone(), self._decide_alone()]
-        else:
+            watching = self._list_and_watch_pods_alone(journal)
+            parts += [journal.run(), watching, self._decide_alone(journal)]
+        if election is not None and elector is not None:
             tls, address = election.tls, election.address
             self._leadership = elected = Elected(
                 elector,
@@ -237,7 +245,7 @@ class _Extender:
             )
             for_replicas = routes.app(decide_for_replicas(elected, tls.allowed_names))
             await self._stack.enter_async_context(listeners.serve_app(listener, for_replicas))
-            parts = [self._pods.run(), elected.run(self._writer.quiet)]
+            parts += [self._pods.run(), elected.run(self._writer.quiet)]
         if self._evictor is not None:
             parts.append(self._budgets.run())
         authorizer = Authorizer(self._kube, self._clock)
@@ -273,14 +281,18 @@ class _Extender:
         ]
         return reasons if reasons or self._is_taken_over else ["gangs are not planned yet"]
 
-    async def _list_and_watch_pods_alone(self) -> None:
-        # The last write of a predecessor may land until then; the list must show it.
-        await asyncio.sleep(WRITE_SECONDS)
+    async def _list_and_watch_pods_alone(self, journal: WriteJournal) -> None:
+        if journal.must_wait:
+            # The last write of a predecessor may land until then; the list must show it. An API
+            # server that is stalled has no time limit on what it has not read yet.
+            await self._nodes.synced.wait()
+            await asyncio.sleep(WRITE_SECONDS)
         await self._pods.run()
 
-    async def _decide_alone(self) -> None:
+    async def _decide_alone(self, journal: WriteJournal) -> None:
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
+        journal.take_over(self._cluster.state)
         await self._take_over_gangs()
         self._is_taken_over = True
         async with asyncio.TaskGroup() as group:

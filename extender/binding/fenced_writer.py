@@ -4,10 +4,11 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any, Final
 
 from extender.binding.timing import SIDE_SECONDS, WRITE_SECONDS
+from extender.binding.write_journal import WriteJournal
 from extender.metrics.counters import WRITES_HELD_BACK
 from gpushare.clock import Clock
 from gpushare.errors import NotLeading, OutcomeUnknown
@@ -16,16 +17,25 @@ from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
 
+_EVENT: Final = "event"
+
 
 class Writer:
     """Reads and writes like ``Kube``, but raises NotLeading instead of writing too late.
 
     ``ends_at``: when, by ``clock``, every write of this process must have ended. It is called when
-    a write begins and never cached: the process may have slept since.
+    a write begins and never cached: the process may have slept since. ``journal`` notes all writes
+    except Events, which change nothing that is decided by.
     """
 
-    def __init__(self, kube: Kube, clock: Clock, ends_at: Callable[[], float]) -> None:
-        self._kube, self._clock, self._ends_at = kube, clock, ends_at
+    def __init__(
+        self,
+        kube: Kube,
+        clock: Clock,
+        ends_at: Callable[[], float],
+        journal: WriteJournal | None = None,
+    ) -> None:
+        self._kube, self._clock, self._ends_at, self._journal = kube, clock, ends_at, journal
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -39,7 +49,7 @@ class Writer:
         self, pod: Pod, node: str, annotations: Mapping[str, str], *, seconds: float
     ) -> None:
         what = f"binding of {pod.key}"
-        async with self._write(seconds, what):
+        async with self._write(seconds, what, pod, node):
             # Before the first byte there are tasks and handshakes, and the process may sleep.
             await self._kube.bind_pod(
                 pod,
@@ -88,7 +98,7 @@ class Writer:
             await self._kube.delete_pod(pod, seconds=SIDE_SECONDS)
 
     async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
-        async with self._write(SIDE_SECONDS, "event"):
+        async with self._write(SIDE_SECONDS, _EVENT):
             await self._kube.create_event(namespace, event, seconds=SIDE_SECONDS)
 
     async def quiet(self) -> None:
@@ -111,12 +121,18 @@ class Writer:
         return now
 
     @asynccontextmanager
-    async def _write(self, seconds: float, what: str) -> AsyncIterator[None]:
+    async def _write(
+        self, seconds: float, what: str, bound: Pod | None = None, node: str = ""
+    ) -> AsyncIterator[None]:
         begun = self._check(seconds, what)
+        noted: AbstractContextManager[None] = nullcontext()
+        if self._journal is not None and what != _EVENT:
+            noted = self._journal.noted(what, seconds, bound, node)
         self._under_way += 1
         self._idle.clear()
         try:
-            yield
+            with noted:
+                yield
         except (OutcomeUnknown, asyncio.CancelledError):
             self._may_land_until = max(self._may_land_until, begun + seconds)
             raise

@@ -1,15 +1,19 @@
 """Fault trials: despite faults of the API server, the extender gives each card once.
 
-    python -m tests.trials.faults [--pods 1000] [--seed TEXT]
+    python -m tests.trials.faults [--pods 1000] [--restarts 5] [--seed TEXT]
 
 They use a real API server behind a proxy, a real kube-scheduler and paper nodes. Each round creates
 pods that fill all cards, under another fault; in another one the extender is killed at random while
 ``--pods`` pods are bound. In each, no card may be overbooked at any moment, no pod bound without
 cards, all must be bound, and the ledger must equal a fresh count. Otherwise the exit code is 1.
+
+An extender that is killed is started again at once, ``--restarts`` times while each kind of delay
+keeps its last Binding on the way. How long it serves nothing is printed.
 """
 
 import argparse
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -26,6 +30,7 @@ from localcluster.wait import wait_until
 from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.cluster.history import History
 from tests.fakes.apiserver_proxy import Fault, Kind, binds, lists, reads_pod, watches
+from tests.trials import restarts
 from tests.trials.output import exit_code, printer
 from tests.trials.stage import UNITS, Injected, Stage, small_pod, stage
 
@@ -117,7 +122,7 @@ class Trial:
 
     def kill_while_binding(self, count: int, rng: random.Random) -> None:
         """Create pods, and kill the extender at random until all are bound."""
-        begun, stage, kills = time.monotonic(), self.stage, 0
+        begun, stage, seconds = time.monotonic(), self.stage, list[float]()
         units = UNITS * len(stage.sizes) // count
         name = f"extender killed, {units} units each"
 
@@ -125,17 +130,9 @@ class Trial:
             found = stage.bound()
             return None if found > before or found == count else f"{found} are"
 
-        def unkilled() -> str | None:
-            # A write of the one that was killed before may land while the next one is starting.
-            try:
-                stage.cluster.kill("extender")
-            except LocalClusterError as err:
-                return str(err)
-            return None
-
         with ThreadPoolExecutor(1) as pool:
             creating = pool.submit(stage.create, "k", count, units)
-            while kills < KILLS:
+            while len(seconds) < KILLS:
                 before = stage.bound()
                 wait_until(
                     "the next pods to be bound", partial(more_than, before), seconds=ROUND_SECONDS
@@ -143,11 +140,23 @@ class Trial:
                 time.sleep(rng.uniform(*KILL_SECONDS))
                 if stage.bound() == count:
                     break
-                wait_until("a running extender to be killed", unkilled, seconds=ROUND_SECONDS)
-                kills += 1
+                killed_at = time.monotonic()
+                restarts.restart(stage)
+                seconds.append(restarts.wait_served(stage, killed_at))
             creating.result()
         took = self.judge(name, count, begun)
-        self.say(f"{took:5.1f} s  {name}: {count} pods, {kills} kills")
+        self.say(f"{took:5.1f} s  {name}: {count} pods, {_kills(seconds)}")
+
+    def kill_during_bindings(self, times: int) -> None:
+        """Kill the extender while its last Binding is on the way: it lands after the restart."""
+        for delay in restarts.DELAYS:
+            begun, seconds = time.monotonic(), list[float]()
+            name = f"extender killed, its Binding is delayed by {delay or 'nothing'}"
+            for _ in range(times):
+                took, wrong = restarts.kill_during_a_binding(self.stage, NODE, CARDS, delay)
+                seconds.append(took)
+                self.wrong += [f"{name}: {each}" for each in wrong]
+            self.say(f"{time.monotonic() - begun:5.1f} s  {name}: {_kills(seconds)}")
 
     def write_beyond_all_limits(self) -> None:
         """Let a write arrive long after its reservation was released: it is only counted.
@@ -202,6 +211,7 @@ def main() -> int:
         ):
             trial = Trial(made, say)
             try:
+                trial.kill_during_bindings(flags.restarts)
                 trial.kill_while_binding(_that_fit(made, flags.pods), rng)
                 trial.write_beyond_all_limits()
                 for name, faults in ROUNDS.items():
@@ -218,6 +228,11 @@ def _that_fit(made: Stage, wanted: int) -> int:
     return max(total // units for units in range(1, UNITS + 1) if total // units <= wanted)
 
 
+def _kills(seconds: Sequence[float]) -> str:
+    middle, longest = statistics.median(seconds or [0.0]), max(seconds, default=0.0)
+    return f"{len(seconds)} kills, serves again after {middle:.2f} s, at most {longest:.2f} s"
+
+
 def _met(faults: Sequence[Fault]) -> str:
     return "".join(f", {each.met} x {each.kind}" for each in faults)
 
@@ -225,6 +240,7 @@ def _met(faults: Sequence[Fault]) -> str:
 def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--pods", type=int, default=1000, help="bound while the extender is killed")
+    parser.add_argument("--restarts", type=int, default=5, help="of each kind of late Binding")
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     return parser.parse_args()
 

@@ -5,12 +5,17 @@ Its pods change only as a real one's would: a write that "landed" is there for t
 
 import asyncio
 from dataclasses import replace
+from math import inf
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from extender.binding.binder import Binder, BindRefused
+from extender.binding.fenced_writer import Writer
+from extender.binding.timing import WRITE_SECONDS
 from extender.binding.unknown_outcomes import Reconciler
+from extender.binding.write_journal import WriteJournal
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
 from extender.wire import BindingArgs
@@ -80,17 +85,39 @@ class ScriptedKube:
 class Bench:
     """A cluster of one node ``n``, a scripted API server and a binder before it.
 
-    ``reasons`` say why it is not ready.
+    ``reasons`` say why it is not ready. With ``notes`` its writes are noted in that file.
     """
 
-    def __init__(self, *sizes: int) -> None:
+    def __init__(self, *sizes: int, notes: Path | None = None) -> None:
         self.kube, self.time = ScriptedKube(), FakeClock()
         self.told: list[tuple[str, str, str]] = []
         self.reasons: list[str] = []
+        self.journal: WriteJournal | None = None
+        self._sizes, self._notes = sizes, notes
+        self._start()
+
+    def _start(self) -> None:
         self.cluster = ClusterWatch(1, self.notice, self.time, Policy(candidates=8))
-        self.cluster.node_changed(node("n", *sizes))
-        self.binder = Binder(self.cluster.scheduling, self.kube, self.time)
+        self.cluster.node_changed(node("n", *self._sizes))
+        kube = self.kube
+        if self._notes is not None:
+            self.journal = WriteJournal.open(self._notes, self.time)
+            kube = Writer(self.kube, self.time, lambda: inf, self.journal)
+        self.binder = Binder(self.cluster.scheduling, kube, self.time)
         self.reconciler = Reconciler(self.cluster.state, self.binder, self.kube, self.time)
+
+    def die(self) -> None:
+        """End the process at once; its file is all that it leaves."""
+        self.journal.close()
+
+    def restart(self) -> None:
+        """Start another process, which knows nothing; let it list the cluster and take over."""
+        self.die()
+        self._start()
+        if self.journal.must_wait:
+            self.time.now += WRITE_SECONDS
+        self.watch_catches_up()
+        self.journal.take_over(self.cluster.state)
 
     def notice(self, about, reason, message) -> None:
         self.told.append((about.metadata.name, reason, message))

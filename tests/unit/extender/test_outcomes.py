@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import tempfile
+from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,13 +27,21 @@ class Outcomes(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.bench = Bench(*SIZES)
-        self.kube, self.cluster = self.bench.kube, self.bench.cluster
+        self.folder = tempfile.TemporaryDirectory()
+        self.bench = Bench(*SIZES, notes=Path(self.folder.name) / "notes")
+        self.bench.restart()
+        self.kube = self.bench.kube
         self.late = []
         self.count = 0
 
     def teardown(self):
+        self.bench.die()
         self.loop.close()
+        self.folder.cleanup()
+
+    @property
+    def cluster(self):
+        return self.bench.cluster
 
     def run_async(self, work):
         return self.loop.run_until_complete(work)
@@ -61,8 +71,27 @@ class Outcomes(RuleBasedStateMachine):
             self.run_async(self.bench.bind(made))
         self.kube.outcomes = []
         if outcome == "late" and len(self.kube.bindings) > before:
-            deadline = self.bench.time.now + WRITE_SECONDS
-            self.late.append((deadline, made, self.kube.bindings[-1][2]))
+            self.lands_later(made)
+
+    def lands_later(self, made):
+        deadline = self.bench.time.now + WRITE_SECONDS
+        self.late.append((deadline, made, self.kube.bindings[-1][2]))
+
+    @rule(made=pods, seconds=st.sampled_from([0.5, WRITE_SECONDS]))
+    def the_process_is_killed_while_it_binds_and_starts_again(self, made, seconds):
+        before, self.kube.hold = len(self.kube.bindings), asyncio.Event()
+        asking = self.loop.create_task(self.bench.bind(made))
+        self.run_async(asyncio.sleep(0.001))
+        self.bench.die()
+        ended = [asking, *asyncio.all_tasks(self.loop)]
+        for each in ended:
+            each.cancel()
+        self.run_async(asyncio.gather(*ended, return_exceptions=True))
+        self.kube.hold = None
+        if len(self.kube.bindings) > before:
+            self.lands_later(made)
+        self.bench.time.now += seconds
+        self.bench.restart()
 
     @rule()
     def a_late_write_lands(self):
@@ -77,6 +106,7 @@ class Outcomes(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 1.0, WRITE_SECONDS, 5.0]))
     def time_passes_and_reserves_are_settled(self, seconds):
         self.run_async(self.bench.settle(after=seconds))
+        self.bench.journal.beat()
 
     @rule(made=pods)
     def the_watch_tells(self, made):
