@@ -55,29 +55,28 @@ class WriteJournal:
     reserves exactly that, as after an unknown outcome of its own, and decides at once.
 
     The file is believed if its last beat is less than WRITE_SECONDS old: its process was alive
-    then. Whoever ran after that, and before the one that reads it, had another file or none. So it
-    had to wait for WRITE_SECONDS before its first write, and cannot have begun one. A process does
-    not beat before it knows what its predecessors may have under way.
+    then. Whoever ran after that, and before the one that reads it, had another file or none. That
+    was not believed, so it had to wait for WRITE_SECONDS before its first beat and its first write,
+    and has begun none. For the same reason at most one file is believed at any time.
 
-    ``must_wait``: whether writes may be under way whose effect cannot be reserved. Their successor
-    has to wait for WRITE_SECONDS before it lists pods. Nothing is known without a file that can be
-    believed. What is not the Binding of a pod without a gang changes more than room: a list must
-    show, for example, which gangs have begun.
+    ``must_wait``: whether predecessors' writes may be under way whose effect cannot be reserved:
+    then a list of pods shows all only after WRITE_SECONDS. This is so without a file that can be
+    believed, and after any write but the Binding of a pod without a gang: it changes more than
+    room, for example which gangs have begun.
 
     ``clock`` must advance while the machine is suspended.
     """
 
     def __init__(self, file: int | None, clock: Clock) -> None:
         self._file, self._clock = file, clock
-        self._notes: dict[int, _Note] = {}  # by their place in the file
         self._under_way: set[int] = set()
         self._state: ClusterState | None = None
-        found = None if file is None else _believed(file, clock.monotonic())
+        now = clock.monotonic()
+        found = None if file is None else _believed(file, now)
         if found is None:
             self._forget_all()
-        self._beats = found is not None
-        self._notes = found or {}
-        now = clock.monotonic()
+        self._beats = found is not None  # otherwise not before all is known
+        self._notes = found or {}  # by their place in the file
         self.must_wait = found is None or any(
             note.reserve is None and note.may_land_until > now for note in found.values()
         )
@@ -91,7 +90,7 @@ class WriteJournal:
             file = _locked(path)
         except OSError as err:
             log.warning(
-                "writes are not noted, the next start takes 3 s longer",
+                "writes are not noted, so each start takes 3 s longer",
                 extra={"file": str(path), "why": str(err)},
             )
         return cls(file, clock)
@@ -185,7 +184,7 @@ class WriteJournal:
             os.pwrite(self._file, frame + content, place * _PLACE_BYTES)
         except OSError as err:
             log.warning(
-                "writes are not noted any more, the next start takes 3 s longer",
+                "writes are not noted any more, so the next start takes 3 s longer",
                 extra={"why": str(err)},
             )
             self._forget_all()

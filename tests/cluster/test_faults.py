@@ -12,6 +12,7 @@ from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from tests.cluster.history import History
 from tests.fakes.apiserver_proxy import Fault, Kind, binds, lists, reads_pod, watches
+from tests.trials.restarts import NETWORK, kill_during_a_binding
 from tests.trials.stage import Injected, Stage, stage
 
 pytestmark = pytest.mark.cluster
@@ -72,3 +73,11 @@ def test_pods_that_fill_all_cards_are_bound_once_despite_faults(
     assert not staged.metric("gpushare_ledger_differences_total")
     assert not staged.metric("gpushare_over_cards_total")
     staged.clear()
+
+
+def test_no_card_is_given_twice_by_an_extender_killed_during_a_binding(
+    staged: Stage, figures: Callable[[str], None]
+):
+    took, wrong = kill_during_a_binding(staged, "f00", 4, NETWORK)
+    figures(f"the next pod was bound {took:.2f} s after the kill")
+    assert wrong == []

@@ -78,6 +78,20 @@ async def test_room_of_a_binding_that_never_lands_is_free_again(bench):
     await bench.bind(pod("b", 10))
 
 
+async def test_room_that_was_given_to_another_pod_is_not_reserved_again(bench):
+    await bench.lose(pod("a", 10))
+    await bench.settle()
+    await bench.settle(after=OVERDUE_SECONDS)
+    bench.journal.beat()
+    await bench.settle(after=WRITE_SECONDS - 0.1)
+    bench.journal.beat()
+    await bench.settle(after=0.1)
+    await bench.bind(pod("b", 10))
+    bench.restart()
+    assert not bench.journal.must_wait
+    assert bench.held == [(10, 0)]
+
+
 async def test_room_stays_reserved_after_two_kills(bench):
     await killed_during(bench, bench.bind(pod("a", 10)))
     bench._start()
