@@ -14,6 +14,7 @@ from localcluster.host import check_host
 from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command, undisturbed
 from localcluster.nvml import CardSpec
+from localcluster.prepare import prepare
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import DEFAULT_NAME, StateFolder, state_root
 from localcluster.tools import tool, tools
@@ -81,7 +82,7 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
     archives: list[Path] = []
     if arguments.gpushare:
         nodes.append(gpushare.control_plane_node())
-        archives.append(gpushare_image(_say))
+        archives.append(prepare(_say, version(arguments.version)))
     cluster = Cluster.up(
         nodes,
         paper,
@@ -115,7 +116,7 @@ def first_steps(name: str) -> tuple[str, str]:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(f"{line}\n", end="", flush=True)  # at once: two threads say lines
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -2,13 +2,14 @@
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localcluster.gobuild import content, go_build, module_version
+from localcluster.gobuild import content, go_build, module_version, program_name
 from localcluster.host import BUILD_NEEDS, provide
 from localcluster.state import cache_root, locked
 from localcluster.versions import DEFAULT, Version
@@ -18,6 +19,8 @@ Progress = Callable[[str], None]
 SOURCES: Final = Path(__file__).parent / "components"
 _CONTAINERD: Final = "github.com/containerd/containerd/v2"
 _PLUGINS: Final = "github.com/containernetworking/plugins/plugins"
+# Snapshotters, traces and plugins in WebAssembly, which the nodes' configuration disables anyway.
+_UNUSED_PLUGINS: Final = ("no_devmapper", "no_zfs", "no_tracing", "nri_no_wasm")
 _LAST_WITH_CLOUDS: Final = Version(30)
 _LAST_WITH_TWO_VERSIONS: Final = Version(27)
 
@@ -60,15 +63,14 @@ def modules(version: Version) -> tuple[Module, ...]:
     """
     containerd = module_version(SOURCES, _CONTAINERD)
     told = (f"-X {_CONTAINERD}/version.Version={containerd}",)
+    names = ("ctr", "containerd-shim-runc-v2", "containerd")
     components = (
         Component("workload", "./workload"),
         Component("pause", "./pause"),
         Component("host-local", f"{_PLUGINS}/ipam/host-local"),
         Component("loopback", f"{_PLUGINS}/main/loopback"),
         Component("ptp", f"{_PLUGINS}/main/ptp"),
-        Component("ctr", f"{_CONTAINERD}/cmd/ctr", told),
-        Component("containerd-shim-runc-v2", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", told),
-        Component("containerd", f"{_CONTAINERD}/cmd/containerd", told),
+        *(Component(each, f"{_CONTAINERD}/cmd/{each}", told, _UNUSED_PLUGINS) for each in names),
         Component("etcd", "go.etcd.io/etcd/server/v3"),
     )
     # Without seccomp, which is a C library, runc refuses every sandbox.
@@ -118,25 +120,39 @@ def build(progress: Progress, version: Version = DEFAULT) -> Path:
 
 
 def _build(wanted: Sequence[Module], progress: Progress) -> None:
-    missing = [(module, each) for module in wanted for each in module.missing]
-    if missing:
+    builds = [(module, group) for module in wanted for group in _groups(module.missing)]
+    if builds:
         provide(BUILD_NEEDS)
-    for number, (module, component) in enumerate(missing, start=1):
-        place = f"{component.name} of {module.name} ({number} of {len(missing)})"
-        progress(f"building {place} ...")
+    for number, (module, group) in enumerate(builds, start=1):
+        names = ", ".join(each.name for each in group)
+        place = f"{module.name} ({number} of {len(builds)})"
+        progress(f"building {place}: {names} ...")
         started = time.monotonic()
-        module.folder.mkdir(parents=True, exist_ok=True)
-        partial = module.folder / f".{component.name}.partial"
+        partial = module.folder / ".partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        one = group[0]
         go_build(
             module.source,
-            (component.package,),
+            [each.package for each in group],
             partial,
-            link_flags=component.link_flags,
-            tags=component.tags,
-            needs_c=component.needs_c,
+            link_flags=one.link_flags,
+            tags=one.tags,
+            needs_c=one.needs_c,
         )
-        partial.rename(module.folder / component.name)
+        for each in group:
+            (partial / program_name(each.package)).rename(module.folder / each.name)
+        partial.rmdir()
         progress(f"built {place} in {time.monotonic() - started:.0f} s")
+
+
+def _groups(components: Sequence[Component]) -> list[list[Component]]:
+    """Return components together that one `go build` can make: they are built in the same way."""
+    found: dict[object, list[Component]] = {}
+    for each in components:
+        how = (each.link_flags, each.tags, each.needs_c)
+        found.setdefault(how, []).append(each)
+    return list(found.values())
 
 
 def _gather(wanted: Sequence[Module], folder: Path) -> None:

@@ -20,9 +20,9 @@ from localcluster.gpushare import (
     control_plane_node,
     gpu_node,
 )
-from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command
 from localcluster.picture import draw
+from localcluster.prepare import prepare
 from localcluster.wait import wait_until
 from localcluster.workloads import HOSTNAME, Workloads, pod
 
@@ -184,7 +184,7 @@ def play(cluster: Cluster) -> None:
 
 
 def _progress(line: str) -> None:
-    print(line, flush=True)
+    print(f"{line}\n", end="", flush=True)  # at once: two threads say lines
 
 
 def main() -> int:
@@ -201,7 +201,7 @@ def _run() -> int:
         nodes,
         name=NAME,
         scheduler_config=SCHEDULER_CONFIG,
-        archives=[gpushare_image(_progress)],
+        archives=[prepare(_progress)],
         progress=_progress,
     )
     try:

@@ -56,7 +56,7 @@ def _build(wanted: Programs, folder: Path, progress: Progress) -> None:
     go_build(
         wanted.module,
         wanted.packages,
-        f"{partial}/",
+        partial,
         link_flags=wanted.link_flags,
         tags=wanted.tags,
         needs_c=wanted.needs_c,

@@ -8,7 +8,7 @@ import pytest
 from localcluster import build as building
 from localcluster.build import build, modules
 from localcluster.errors import BuildError, UsageError
-from localcluster.gobuild import module_version
+from localcluster.gobuild import module_version, program_name
 from localcluster.versions import DEFAULT, Version, version, versions
 
 
@@ -23,9 +23,10 @@ def built(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the packages that are built from now on, without a compiler."""
     found: list[str] = []
 
-    def compile_nothing(_: Path, packages: tuple[str, ...], output: Path, **__: object) -> None:
+    def compile_nothing(_: Path, packages: list[str], output: Path, **__: object) -> None:
         found.extend(packages)
-        output.write_text(packages[0])
+        for each in packages:
+            (output / program_name(each)).write_text(each)
 
     monkeypatch.setattr(building, "go_build", compile_nothing)
     monkeypatch.setattr(building, "provide", lambda _: None)
@@ -116,3 +117,24 @@ def test_a_module_that_go_mod_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text("module m\n")
     with pytest.raises(BuildError, match=r"does not require example\.org/x"):
         module_version(tmp_path, "example.org/x")
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("go.etcd.io/etcd/server/v3", "server"),
+        ("k8s.io/kubernetes/cmd/kubelet", "kubelet"),
+        ("./pause", "pause"),
+    ],
+)
+def test_a_program_has_the_name_that_go_gives_it(package: str, name: str) -> None:
+    assert program_name(package) == name
+
+
+def test_programs_that_are_built_alike_are_built_at_once(built: list[str]) -> None:
+    said: list[str] = []
+    build(said.append)
+    (line,) = (each for each in said if each.startswith("building kubernetes-"))
+    assert "kubelet" in line
+    assert "kube-apiserver" in line
+    assert len(built) > len(said)
