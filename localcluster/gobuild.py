@@ -142,10 +142,11 @@ def program_name(package: str) -> str:
 def _heap() -> Mapping[str, str]:
     """Return variables with which compilers collect garbage only if their heap becomes large.
 
-    Nothing on a machine that has less memory for each of the compilers that run at a time.
+    Nothing on a machine with little memory for each of the compilers that run at a time; a linker
+    needs twice as much.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    share = memory // (2 * len(os.sched_getaffinity(0)))
+    share = memory // (4 * len(os.sched_getaffinity(0)))
     if share < _LEAST_HEAP:
         return {}
     return {"GOGC": "off", "GOMEMLIMIT": str(min(share, _MOST_HEAP))}
