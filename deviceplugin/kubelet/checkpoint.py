@@ -9,6 +9,7 @@ stay in it for a while: an entry does not prove that its pod is alive.
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,8 +42,12 @@ class _Entry(msgspec.Struct, rename="pascal"):
     pod_uid: str = msgspec.field(name="PodUID")
     container_name: str
     resource_name: str
-    device_ids: Any = msgspec.field(name="DeviceIDs", default=None)
+    device_ids: msgspec.Raw = msgspec.field(name="DeviceIDs", default=msgspec.Raw(b"null"))
     alloc_resp: str | None = None
+
+    @property
+    def key(self) -> "_Key":
+        return self.pod_uid, self.container_name, bytes(self.device_ids), self.alloc_resp
 
 
 class _Data(msgspec.Struct, rename="pascal"):
@@ -61,15 +66,22 @@ class _DevicesOnly(msgspec.Struct, rename="pascal"):
     data: _Devices
 
 
+_Key = tuple[str, str, bytes, str | None]  # of an entry: all that is read of it, as written
+_NONE_KNOWN: Final[Mapping[_Key, Entry]] = {}
 _decoder = msgspec.json.Decoder(_Checkpoint)
 _decoder_of_devices = msgspec.json.Decoder(_DevicesOnly)
 
 
-def parse(content: bytes) -> tuple[Entry, ...]:
-    """Return the entries of our resource; CheckpointError for content of another format."""
+def parse(content: bytes, known: Mapping[_Key, Entry] = _NONE_KNOWN) -> dict[_Key, Entry]:
+    """Return the entries of our resource; CheckpointError for content of another format.
+
+    Those that are ``known`` from an earlier content are not decoded again: a container has up to
+    100,000 devices.
+    """
     try:
         entries = _decoder.decode(content).data.pod_device_entries or ()
-        return tuple(_entry(entry) for entry in entries if entry.resource_name == RESOURCE_MEMORY)
+        ours = (each for each in entries if each.resource_name == RESOURCE_MEMORY)
+        return {each.key: known.get(each.key) or _entry(each) for each in ours}
     except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError) as err:
         raise CheckpointError(
             f"the kubelet's device checkpoint cannot be read: {err}; it may be half written, or "
@@ -88,7 +100,8 @@ def has_devices(content: bytes) -> bool:
 
 def _entry(entry: _Entry) -> Entry:
     answer = base64.b64decode(entry.alloc_resp or "", validate=True)
-    return Entry(entry.pod_uid, entry.container_name, _ids(entry.device_ids), answer)
+    ids = _ids(msgspec.json.decode(entry.device_ids))
+    return Entry(entry.pod_uid, entry.container_name, ids, answer)
 
 
 def _ids(written: Any) -> frozenset[str]:
@@ -111,7 +124,7 @@ class CheckpointFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._version: Version | None = None
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: dict[_Key, Entry] = {}
 
     def read(self) -> tuple[Entry, ...]:
         """Return the current entries of our resource; none where there is no checkpoint yet.
@@ -121,13 +134,13 @@ class CheckpointFile:
         try:
             version = self._found()
             if version != self._version:
-                self._entries = parse(read_bytes(self._path, MAX_BYTES))
+                self._entries = parse(read_bytes(self._path, MAX_BYTES), self._entries)
                 self._version = version
         except FileNotFoundError:
-            self._version, self._entries = None, ()
+            self._version, self._entries = None, {}
         except OSError as err:
             raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
-        return self._entries
+        return tuple(self._entries.values())
 
     def version(self) -> Version | None:
         """Return what changes whenever the kubelet writes the file; None without a file."""
