@@ -1,5 +1,6 @@
 """Middlewares against pages of other sites, which can have a visitor's browser send requests."""
 
+from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import ip_address
 
@@ -42,6 +43,7 @@ async def reject_other_hosts(request: web.Request, handler: Handler) -> web.Stre
     return problem(HTTPStatus.MISDIRECTED_REQUEST, text)
 
 
+@lru_cache(maxsize=64)
 def _is_address(host: str) -> bool:
     try:
         name = URL(f"http://{host}").host or ""

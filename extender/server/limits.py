@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -42,6 +43,7 @@ _ACQUIRED: Final = web.RequestKey("acquired", str)  # the kind to release in the
 BODY_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 10.0
+SMALL: Final = 32 * 1024  # bytes of a response, half of what a connection buffers
 FULL: Final = "as many requests of this kind as the limits allow are in progress: try again"
 _SCRAPE: Final = "metrics"
 _FIXED: Final = {
@@ -105,10 +107,13 @@ def respond(why_not_ready: WhyNotReady, limit: ConcurrencyLimit) -> Middleware:
                 response: web.StreamResponse = problem(503, "; ".join(reasons))
             else:
                 response = await _call(request, handler, verb)
+            ended = time.perf_counter()
+            await _send(request, response)
+            # The caller has its answer and need not wait for the metrics.
             if verb != CHANGES:  # a stream has no duration of interest
-                SECONDS.labels(verb).observe(time.perf_counter() - started)
+                SECONDS.labels(verb).observe(ended - started)
             REQUESTS.labels(verb, request.get(OUTCOME) or str(response.status)).inc()
-            return await _send(request, response)
+            return response
         finally:
             limit.release(request.get(_ACQUIRED))
 
@@ -129,11 +134,13 @@ def limit_concurrency(limit: ConcurrencyLimit) -> Middleware:
 
 def _verb(request: web.Request) -> str | None:
     """Return what a request counts as; None for health and the live page's files."""
+    if (name := request.match_info.route.name) in DECIDING:
+        return name
     if request.path == METRICS:
         return _SCRAPE
     if not request.path.startswith(EXTENDER_PREFIX) or is_page_file(request.path):
         return None
-    return request.match_info.route.name or "unknown"
+    return name or "unknown"
 
 
 async def _call(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
@@ -153,9 +160,12 @@ async def _call(request: web.Request, handler: Handler, verb: str) -> web.Stream
 
 
 async def _send(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Send here, so that a slow receiver counts as in progress and has a time limit."""
+    """Send here, so that a slow receiver counts as in progress and has a time limit.
+
+    What the connection takes at once needs no limit, which costs more than to send it.
+    """
     try:
-        async with asyncio.timeout(SEND_SECONDS):
+        async with nullcontext() if _is_taken(request, response) else asyncio.timeout(SEND_SECONDS):
             await response.prepare(request)
             await response.write_eof()
     except TimeoutError:
@@ -166,6 +176,13 @@ async def _send(request: web.Request, response: web.StreamResponse) -> web.Strea
     return response
 
 
+def _is_taken(request: web.Request, response: web.StreamResponse) -> bool:
+    """Return whether a response goes into the buffer of the connection without waiting."""
+    transport = request.transport
+    is_small = isinstance(response, web.Response) and (response.content_length or 0) <= SMALL
+    return is_small and transport is not None and not transport.get_write_buffer_size()
+
+
 async def whole_body(request: web.Request) -> bytes:
     """Return the body, within the limits on its size and time; raise BadRequest."""
     most = request.client_max_size
@@ -174,7 +191,7 @@ async def whole_body(request: web.Request) -> bytes:
             f"the body has {request.content_length} bytes, and the limit is {most}", 413
         )
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with nullcontext() if request.content.is_eof() else asyncio.timeout(BODY_SECONDS):
             return await request.read()
     except TimeoutError as err:
         raise BadRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from err

@@ -67,7 +67,8 @@ async def serve_app(listener: Listener, app: web.Application) -> AsyncIterator[N
     """
     pacer = _Pacer(listener.handshakes)
     requests = _Requests()
-    app.middlewares.insert(0, requests.observe)
+    if listener.context is not None:
+        app.middlewares.insert(0, requests.observe)
     runner = web.AppRunner(
         app,
         access_log=None,

@@ -43,7 +43,7 @@ class Verbs:
         self, scheduling: Scheduling, answers: GangAnswers, binder: Binder, turns: Turns
     ) -> None:
         self._scheduling, self._answers, self._binder = scheduling, answers, binder
-        self._turns = turns
+        self._turns, self._pods = turns, scheduling.state.pods
 
     def add_to(self, app: web.Application) -> None:
         for name, handler in (
@@ -64,7 +64,7 @@ class Verbs:
     async def _filter(self, request: web.Request) -> web.Response:
         args = await decoded(decode_args, request)
         names, full = _nodes(args)
-        pod = _pod(args.pod)
+        pod = self._pod(args.pod)
         try:
             found = await self._answers.filter(pod, names)
         except NotWatchedYet as err:
@@ -94,7 +94,7 @@ class Verbs:
     async def _prioritize(self, request: web.Request) -> web.Response:
         args = await decoded(decode_args, request)
         names, _ = _nodes(args)
-        pod = _pod(args.pod)
+        pod = self._pod(args.pod)
         try:
             found = self._scheduling.prioritize(pod, names)
         except RequestError as err:
@@ -141,7 +141,7 @@ class Verbs:
         if proposed is None:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        pod = _pod(args.pod)
+        pod = self._pod(args.pod)
         found = await self._answers.preempt(pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
         for veto, _ in found.vetoed.values():
@@ -166,18 +166,21 @@ class Verbs:
             )
         )
 
+    def _pod(self, parts: UndecodedPod) -> Pod:
+        """Return the pod of a call; it is not decoded again if the watch has shown this version."""
+        version, known = parts.metadata.resource_version, self._pods.pod(parts.metadata.uid)
+        if known is not None and version == known.metadata.resource_version and not known.node:
+            return known
+        try:
+            return pod_of(parts)
+        except UNDECODABLE as err:
+            raise BadRequest(f"body cannot be read: {err} - at `$.Pod`") from err
+
 
 def _outcome(err: GpushareError) -> str:
     if isinstance(err, BindRefused):
         return err.outcome
     return "no_room" if isinstance(err, NoRoom) else "refused"
-
-
-def _pod(parts: UndecodedPod) -> Pod:
-    try:
-        return pod_of(parts)
-    except UNDECODABLE as err:
-        raise BadRequest(f"body cannot be read: {err} - at `$.Pod`") from err
 
 
 def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:
