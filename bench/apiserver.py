@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -96,7 +96,7 @@ class ApiServer:
 
     async def changes(
         self, label: str, since: str, path: str = PODS
-    ) -> AsyncIterator[tuple[str, Pod]]:
+    ) -> AsyncGenerator[tuple[str, Pod], None]:
         """Yield the type and pod of each event of a watch."""
         limit = aiohttp.ClientTimeout(total=None)
         while True:  # the server ends a watch whose reader was slow for a moment

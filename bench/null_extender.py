@@ -1,9 +1,10 @@
-"""The smallest possible extender, as the floor: it decodes, accepts every node, and binds.
+"""The smallest possible extender, as the floor: it decodes, accepts nodes unseen, and binds.
 
     python -m bench.null_extender SERVER PKI PORT
 
-filter answers with the names that it received; bind posts a Binding without annotations through
-plain aiohttp. PKI is the folder with the administrator's certificate.
+Under /null filter answers with all names that it received, under /few with the first FEW of them.
+bind posts a Binding without annotations through plain aiohttp. PKI is the folder with the
+administrator's certificate.
 """
 
 import asyncio
@@ -14,7 +15,10 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import uvloop
 from aiohttp import web
+
+FEW = 8
 
 
 class _Args(msgspec.Struct):
@@ -49,6 +53,9 @@ class Null:
     async def filter(self, request: web.Request) -> web.Response:
         return answer(_Result(_args(await request.read()).names))
 
+    async def few(self, request: web.Request) -> web.Response:
+        return answer(_Result(_args(await request.read()).names[:FEW]))
+
     async def bind(self, request: web.Request) -> web.Response:
         asked = _binding(await request.read())
         body = {
@@ -72,7 +79,9 @@ async def main() -> None:
         null = Null(session, server)
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/null/filter", null.filter)
-        app.router.add_post("/null/bind", null.bind)
+        app.router.add_post("/few/filter", null.few)
+        for prefix in ("null", "few"):
+            app.router.add_post(f"/{prefix}/bind", null.bind)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", int(port), backlog=1024).start()
@@ -80,4 +89,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())

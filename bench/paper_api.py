@@ -199,6 +199,7 @@ class PaperApi:
         app = web.Application(client_max_size=2**26)
         app.router.add_get("/api/v1/pods", self.pods)
         app.router.add_get("/api/v1/nodes", self.list_nodes)
+        app.router.add_get("/api/v1/namespaces", self.no_namespaces)
         app.router.add_post("/api/v1/namespaces/default/pods/{name}/binding", self.bind)
         app.router.add_get("/api/v1/namespaces/default/pods/{name}", self.get_pod)
         app.router.add_get("/api/v1/namespaces/default/events", self.no_events)
@@ -219,6 +220,11 @@ class PaperApi:
         if "watch" in request.query:
             return await self.watch(request, [])
         return self.page(request, self.nodes, lambda number: whole_node(number, self.cards))
+
+    async def no_namespaces(self, request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await self.watch(request, [])
+        return self.page(request, 0, self.held)
 
     def page(self, request: web.Request, count: int, make: Make) -> web.Response:
         first, limit = int(request.query.get("continue", 0)), int(request.query.get("limit", count))

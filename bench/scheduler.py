@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -41,7 +42,7 @@ class Mode:
     """Which extender is called. ``percentage`` None: percentageOfNodesToScore as shipped."""
 
     name: str
-    extender: Literal["none", "null", "all names", "recording", "shipped", "forwarded"]
+    extender: Literal["none", "null", "few", "all names", "recording", "shipped", "forwarded"]
     percentage: int | None = None
 
     @property
@@ -68,7 +69,8 @@ class Mode:
                 extender.pop(verb, None)
             if self.extender == "all names":
                 del extender["bindVerb"]
-            extender["urlPrefix"] = f"http://127.0.0.1:{NULL_PORT}/null"
+            prefix = "few" if self.extender == "few" else _NULL
+            extender["urlPrefix"] = f"http://127.0.0.1:{NULL_PORT}/{prefix}"
         return found
 
 
@@ -81,8 +83,11 @@ class Scheduler:
         self._shipped = yaml.safe_load(self._path.read_text(encoding="utf-8"))
         self._replicas: list[str] = []
 
-    def start_extenders(self) -> None:
-        """Start the null extender, and two replicas of gpushare's, configured as in the base."""
+    def start_extenders(self, steps: Path | None = None) -> None:
+        """Start the null extender, and two replicas of gpushare's, configured as in the base.
+
+        The one that kube-scheduler calls writes its steps to the file ``steps`` when it ends.
+        """
         state = self._cluster.state
         folder = state.pki / "replicas"
         folder.mkdir()
@@ -98,7 +103,10 @@ class Scheduler:
             found["leaderElection"] |= {"address": {"host": host, "port": REPLICA_PORT}, "tls": tls}
             path = state.path / f"{name}.yaml"
             path.write_text(yaml.safe_dump(found), encoding="utf-8")
-            self._start(name, "extender", f"--config={path}")
+            if steps is not None and name == EXTENDER:
+                self._start(name, "bench.traced_extender", str(steps), f"--config={path}")
+            else:
+                self._start(name, "extender", f"--config={path}")
             self._replicas.append(name)
         self._start(_NULL, "bench.null_extender", self._cluster.server, str(state.pki), NULL_PORT)
 

@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -34,12 +34,15 @@ from localcluster.versions import DEFAULT, Version
 
 NAME: Final = "gpushare-bench"
 WARM_UP: Final = 30
+ALONE: Final = 40  # pods created one after the other
+ALONE_PAUSE: Final = 0.03  # seconds, in which what follows a binding ends
 ROUND_SECONDS: Final = 90.0
 WIDE: Final = "wide"  # the node that takes 600 pods
 WIDE_LABEL: Final = {"bench-wide": "yes"}
 
 NONE = Mode("no extender", "none")
 NULL = Mode("null extender", "null")
+FEW_NAMES = Mode("null extender, 8 names", "few")
 ALL_NAMES = Mode("all names, no bind", "all names")
 OURS = Mode("gpushare", "shipped")
 FORWARDED = Mode("gpushare, forwarded", "forwarded")
@@ -82,10 +85,12 @@ class Round:
     """``failed`` attempts of kube-scheduler; the others are for each pod.
 
     ``writes`` and ``reads`` are requests about pods that the API server counted, ``cpu`` is in
-    milliseconds by process.
+    milliseconds by process. ``alone`` is the median of the milliseconds from a pod's creation until
+    it is seen bound, of pods that are created one after the other.
     """
 
     rate: float
+    alone: float
     failed: float
     writes: float
     reads: float
@@ -104,12 +109,17 @@ class Row:
     def middle(self, title: str, what: str) -> float:
         return statistics.median(float(getattr(each, what)) for each in self.results[title])
 
+    def cpu(self, title: str) -> dict[str, float]:
+        """Return the median of the milliseconds for a pod, by process."""
+        rounds = [each.cpu for each in self.results[title]]
+        return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
 
 def rows() -> dict[str, Row]:
     pods = various(500)
     halves = [40] * 160
-    exact = [Case(mode, halves) for mode in (NONE, NULL, OURS)]
-    usual = [Case(mode, pods) for mode in (NONE, NULL, ALL_NAMES, OURS, FORWARDED)]
+    exact = [Case(mode, halves) for mode in (NONE, NULL, FEW_NAMES, OURS)]
+    usual = [Case(mode, pods) for mode in (NONE, NULL, FEW_NAMES, ALL_NAMES, OURS, FORWARDED)]
     one_node = Case(OURS, pods, ALL_TO_ONE, wide=True)
     return {
         "exact": Row("160 pods that just fill 10 nodes", Shape(10, 8, 0), exact, 5),
@@ -118,7 +128,7 @@ def rows() -> dict[str, Row]:
         "large": Row(
             "500 pods",
             Shape(5000, 1, 2),
-            [Case(mode, pods) for mode in (NONE, NULL, OURS, FORWARDED)],
+            [Case(mode, pods) for mode in (NONE, NULL, FEW_NAMES, OURS, FORWARDED)],
         ),
     }
 
@@ -168,7 +178,8 @@ async def measure(row: Row, cluster: Cluster, rounds: int) -> None:
                 found = await one_round(case, f"round-{number}", scheduler, api)
                 row.results.setdefault(case.title, []).append(found)
                 print(
-                    f"  {case.title:<40} {found.rate:7.1f} pods/s, {found.failed:.0f} failed"
+                    f"  {case.title:<40} {found.rate:7.1f} pods/s, alone {found.alone:.1f} ms, "
+                    f"{found.failed:.0f} failed"
                     f"{f', {found.missing} NOT BOUND' if found.missing else ''}"
                     f"; CPU ms a pod: {_cpu(found.cpu)}"
                     f"   ({time.perf_counter() - began:.0f} s)",
@@ -181,6 +192,7 @@ async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer
     await bind_all(waiting(f"{group}-warm", various(WARM_UP)), api, f"{group}-warm")
     if case.wide:
         await cordon(api, WIDE, on=False)
+    alone = await one_by_one(f"{group}-alone", various(ALONE), api)
     attempts = scheduler.attempts()
     scheduler.hold()
     made = waiting(group, case.units, **case.spec)
@@ -209,6 +221,7 @@ async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer
     reads = sum(asked.get((verb, "pods", part), 0) for verb in _READS for part in _PARTS)
     return Round(
         rate=rate,
+        alone=alone,
         failed=failed,
         writes=writes / len(made),
         reads=(reads - 1) / len(made),  # one list is ours, for the watch
@@ -233,6 +246,28 @@ async def bind_all(made: Sequence[Mapping[str, Any]], api: ApiServer, group: str
     await api.delete_all(PODS, f"{LABEL}={group}")
 
 
+async def one_by_one(group: str, units: Sequence[int], api: ApiServer) -> float:
+    """Create each pod once the last one is bound; return the median of their milliseconds.
+
+    Both ends are seen by the same watch: when it shows the pod, and when it shows it bound.
+    """
+    took: list[float] = []
+    shown = api.changes(f"{LABEL}={group}", await api.version(PODS))
+    async with aclosing(shown), asyncio.timeout(ROUND_SECONDS):
+        for made in waiting(group, units):
+            creating = asyncio.create_task(api.request("POST", PODS, made))
+            began = 0.0
+            async for _, pod in shown:
+                began = began or time.perf_counter()
+                if pod.node:
+                    break
+            took.append((time.perf_counter() - began) * 1000)
+            await creating
+            await asyncio.sleep(ALONE_PAUSE)
+    await api.delete_all(PODS, f"{LABEL}={group}")
+    return statistics.median(took)
+
+
 async def watch(api: ApiServer, label: str, since: str, count: int, times: list[float]) -> None:
     """Record when each pod is shown bound; return after ``count`` pods or a timeout."""
     try:
@@ -246,28 +281,27 @@ async def watch(api: ApiServer, label: str, since: str, count: int, times: list[
 
 
 HEAD: Final = """\
-| | pods/s | to none | to null | failed | writes, reads a pod | CPU ms a pod | rounds |
-|---|---|---|---|---|---|---|---|"""
+| | pods/s | to none | to 8 names | a pod alone, ms | failed | writes, reads a pod | CPU ms a pod \
+| rounds |
+|---|---|---|---|---|---|---|---|---|"""
 
 
 def table(row: Row) -> str:
     """Return the lines of a Markdown table whose header is HEAD."""
     rates = {title: row.middle(title, "rate") for title in row.results}
-    none, null = rates.get(NONE.name), rates.get(NULL.name)
+    none, few = rates.get(NONE.name), rates.get(FEW_NAMES.name)
     lines: list[str] = []
     for title, rate in rates.items():
         results = row.results[title]
-        cpu = {
-            name: statistics.median(each.cpu[name] for each in results) for name in results[0].cpu
-        }
         cells = (
             title if lines else f"**{row.title}, {row.shape}**: {title}",
             f"{rate:.0f}",
             _ratio(rate, none if title != NONE.name else None),
-            _ratio(rate, null if title not in {NONE.name, NULL.name} else None),
+            _ratio(rate, few if title not in {NONE.name, FEW_NAMES.name} else None),
+            f"{row.middle(title, 'alone'):.1f}",
             f"{row.middle(title, 'failed'):.0f}",
             f"{row.middle(title, 'writes'):.3g}, {row.middle(title, 'reads'):.3g}",
-            _cpu(cpu),
+            _cpu(row.cpu(title)),
             " ".join(f"{each.rate:.0f}" for each in results),
         )
         lines.append(f"| {' | '.join(cells)} |")
@@ -279,17 +313,21 @@ def note_row(name: str, row: Row) -> None:
     def compare(key: str, title: str, floor: str) -> None:
         note_ratio(key, row.middle(title, "rate"), row.middle(floor, "rate"), "pods/s")
 
+    few, ours = FEW_NAMES.name, OURS.name
+    compare(name, ours, few)
+    compare(f"{name} none", ours, NONE.name)
+    note_ratio(f"{name} alone", row.middle(ours, "alone"), row.middle(few, "alone"), "ms")
+    cpu, least = row.cpu(ours)[EXTENDER], row.cpu(few)[EXTENDER]
+    note_ratio(f"{name} cpu", cpu, least, "ms")
+    note(f"{name} cpu ms", cpu)
     if name == "exact":
-        compare("exact", OURS.name, NULL.name)
-        note("exact failed", row.middle(OURS.name, "failed"))
-        note("writes", row.middle(OURS.name, "writes"))
-        note("reads", row.middle(OURS.name, "reads"))
+        note("exact failed", row.middle(ours, "failed"))
+        note("writes", row.middle(ours, "writes"))
+        note("reads", row.middle(ours, "reads"))
         return
-    compare(name, OURS.name, NONE.name)
-    compare(f"{name} forwarded", FORWARDED.name, OURS.name)
+    compare(f"{name} forwarded", FORWARDED.name, ours)
     if name == "medium":
-        compare("medium null", OURS.name, NULL.name)
-        compare("one node", ALL_TO_ONE, OURS.name)
+        compare("one node", ALL_TO_ONE, ours)
 
 
 def note_settings(name: str, row: Row) -> None:
