@@ -103,15 +103,15 @@ class Bench:
         """
         floor, took = [], []
         for call in range(CALLS):
-            asked = msgspec.to_builtins(wanted(call))
+            made = wanted(call)
             body = msgspec.json.encode(
-                {"Pod": asked, "Nodes": None, "NodeNames": names or self.names}
+                {"Pod": made, "Nodes": None, "NodeNames": names or self.names}
             )
             if between is not None:
                 between(call)
             else:
-                # As if it had been bound elsewhere: its place is expected no more.
-                self.cluster.pods.drop_attempts(wanted(call - 1).uid)
+                self.cluster.pod_deleted(wanted(call - 1))  # its place is expected no more
+            self.cluster.pod_changed(made)  # the watch shows a pod before kube-scheduler asks
             # Whoever comes second finds caches warm.
             if call % 2:
                 floor.append((await self._post("floor", body))[0])

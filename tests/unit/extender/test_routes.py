@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from msgspec.structs import replace
 
 from extender.metrics.nodes import NodeMetrics
 from extender.routes import Routes
@@ -43,6 +44,14 @@ async def test_filter_reserves_nothing(client, bench):
     for _ in range(3):
         assert (await filter_call(client, "n", units="16"))["NodeNames"] == ["n"]
     assert bench.held == [(0, 0), (0, 0)]
+
+
+async def test_a_version_that_the_watch_has_not_shown_yet_counts_as_the_call_has_it(client, bench):
+    shown = pod("a", 8)
+    bench.add(replace(shown, metadata=replace(shown.metadata, resource_version="5")))
+    for version, units, fits in (("5", "8", ["n"]), ("6", "17", []), ("7", "8", ["n"])):
+        answer = await filter_call(client, "n", units=units, resourceVersion=version)
+        assert answer["NodeNames"] == fits
 
 
 async def test_an_empty_list_of_names_is_answered_with_an_empty_list(client):

@@ -27,18 +27,17 @@ def content(*entries: dict) -> bytes:
 
 def test_reads_who_holds_which_devices() -> None:
     other = ENTRY | {"ResourceName": "nvidia.com/gpu"}
-    assert parse(content(ENTRY, other)) == (
-        Entry("uid-1", "app", frozenset({"a0000", "a0001", "b0000"}), b"answer"),
-    )
+    (entry,) = parse(content(ENTRY, other)).values()
+    assert entry == Entry("uid-1", "app", frozenset({"a0000", "a0001", "b0000"}), b"answer")
 
 
 def test_reads_the_plain_list_of_older_kubelets() -> None:
-    (entry,) = parse(content(ENTRY | {"DeviceIDs": ["a0000"], "AllocResp": ""}))
+    (entry,) = parse(content(ENTRY | {"DeviceIDs": ["a0000"], "AllocResp": ""})).values()
     assert entry.device_ids == {"a0000"}
 
 
 def test_an_empty_node_has_no_entries() -> None:
-    assert parse(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}') == ()
+    assert parse(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}') == {}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +95,27 @@ def test_a_replaced_file_is_read_again(tmp_path) -> None:
     assert len(file.read()) == 2
     path.unlink()
     assert file.read() == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"DeviceIDs": {"-1": ["a0000"]}},
+        {"DeviceIDs": ["a0000"]},
+        {"AllocResp": base64.b64encode(b"another").decode()},
+        {"ContainerName": "other"},
+        {"PodUID": "uid-2"},
+    ],
+)
+def test_an_entry_that_has_changed_in_any_way_is_read_as_it_is_now(tmp_path, change) -> None:
+    path, fresh = tmp_path / "checkpoint", tmp_path / "fresh"
+    path.write_bytes(content(ENTRY, ENTRY | {"PodUID": "uid-3"}))
+    file = CheckpointFile(path)
+    file.read()
+    now = content(ENTRY | change, ENTRY | {"PodUID": "uid-3"})
+    fresh.write_bytes(now)
+    fresh.replace(path)
+    assert file.read() == tuple(parse(now).values())
 
 
 def test_what_could_not_be_read_is_read_again_at_once(tmp_path) -> None:
