@@ -26,7 +26,6 @@ from gpushare.kube.managed_fields import decoded
 from gpushare.kube.paths import Collection
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
-from gpushare.process.polled_loop import has_arrivals
 from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
@@ -35,8 +34,7 @@ WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
 LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
-# Lines that arrive together are read without a pause; other tasks run after this many, or once
-# anything else arrives.
+# Lines that arrive together are read without a pause; other tasks run after this many.
 EVENTS_AT_ONCE = 16
 # After an event that took longer, other tasks get as much time: a large one takes 30 ms.
 LONG_SECONDS = 0.002
@@ -268,7 +266,7 @@ class Informer(Generic[T]):
                 took = time.monotonic() - began
                 if took >= LONG_SECONDS:
                     await asyncio.sleep(took)
-                elif applied % EVENTS_AT_ONCE == 0 or has_arrivals():
+                elif applied % EVENTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
     def _handle_line(self, line: bytes) -> None:
