@@ -80,8 +80,8 @@ def parse(content: bytes, known: Mapping[_Key, Entry] = _NONE_KNOWN) -> dict[_Ke
     """
     try:
         entries = _decoder.decode(content).data.pod_device_entries or ()
-        ours = (each for each in entries if each.resource_name == RESOURCE_MEMORY)
-        return {each.key: known.get(each.key) or _entry(each) for each in ours}
+        ours = ((each.key, each) for each in entries if each.resource_name == RESOURCE_MEMORY)
+        return {key: known.get(key) or _entry(each) for key, each in ours}
     except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError) as err:
         raise CheckpointError(
             f"the kubelet's device checkpoint cannot be read: {err}; it may be half written, or "

@@ -55,9 +55,9 @@ class WriteJournal:
     reserves exactly that, as after an unknown outcome of its own, and decides at once.
 
     The file is believed if its last beat is less than WRITE_SECONDS old: its process was alive
-    then. Whoever ran after that, and before the one that reads it, had another file or none. That
-    was not believed, so it had to wait for WRITE_SECONDS before its first beat and its first write,
-    and has begun none. For the same reason at most one file is believed at any time.
+    then. A process that ran between that beat and this read had another file or none, and believed
+    neither. So it had to wait for WRITE_SECONDS before its first beat and its first write, and has
+    begun none. For the same reason at most one file is believed at any time.
 
     ``must_wait``: whether predecessors' writes may be under way whose effect cannot be reserved:
     then a list of pods shows all only after WRITE_SECONDS. This is so without a file that can be

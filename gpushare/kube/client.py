@@ -9,7 +9,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, Final, Self
@@ -61,14 +60,12 @@ class Kube:
         self,
         credentials: Credentials,
         session: aiohttp.ClientSession,
-        websockets: aiohttp.ClientSession,
         clock: Clock,
         *,
         namespace: str,
     ) -> None:
         self.namespace = namespace
-        self._credentials, self._clock = credentials, clock
-        self._session, self._websockets = session, websockets
+        self._credentials, self._session, self._clock = credentials, session, clock
         access = credentials.current.access
         self._proxy = proxy_of(access)
 
@@ -99,21 +96,15 @@ class Kube:
         credentials = Credentials(found.access, found.source, clock)
         limit = unacknowledged_seconds
         sockets = None if limit is None else sockets_that_expire(limit)
-        sessions = partial(
-            aiohttp.ClientSession,
+        async with aiohttp.ClientSession(
             connector=AbortingConnector(limit=_CONNECTIONS, socket_factory=sockets),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_BUFFER_BYTES,
+            trace_configs=[_without_redirects()],
             # Compressing costs the API server more than sending.
             headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
-        )
-        # Tracing costs a request as much as encoding it: only websockets need it.
-        traces = [_without_redirects()]
-        async with (
-            sessions() as session,
-            sessions(connector_owner=False, trace_configs=traces) as websockets,
-        ):
-            yield cls(credentials, session, websockets, clock, namespace=found.namespace)
+        ) as session:
+            yield cls(credentials, session, clock, namespace=found.namespace)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """Read a pod consistently. Raises NotFound or another ApiError."""
@@ -444,7 +435,7 @@ class Kube:
         url = f"{credential.access.server}{path}?{urlencode(query)}"
         try:
             async with asyncio.timeout(seconds):
-                return await self._websockets.ws_connect(
+                return await self._session.ws_connect(
                     URL(url, encoded=True),
                     protocols=(protocol,),
                     headers=CIMultiDict(self._identity()),

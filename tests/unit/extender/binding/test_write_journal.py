@@ -76,6 +76,7 @@ async def test_room_of_a_binding_that_never_lands_is_free_again(bench):
     for after in (0, OVERDUE_SECONDS, WRITE_SECONDS):
         await bench.settle(after=after)
     await bench.bind(pod("b", 10))
+    assert bench.kube.bindings[-1][0] == "uid-b"
 
 
 async def test_room_that_was_given_to_another_pod_is_not_reserved_again(bench):
