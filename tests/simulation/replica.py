@@ -247,9 +247,8 @@ class Replica:
             "POST", url.path, HttpVersion11, CIMultiDictProxy(headers), raw,
             should_close=False, compression=None, upgrade=False, chunked=False, url=url,
         )  # fmt: skip
-        transport = SimpleNamespace(get_extra_info=lambda name, default=None: (
-            certificate if name == "peercert" else default
-        ))  # fmt: skip
+        known = {"peercert": certificate}
+        transport = SimpleNamespace(get_extra_info=known.get, get_write_buffer_size=lambda: 0)
         caller = SimpleNamespace(
             transport=transport, ssl_context=None, peername=("127.0.0.1", 1), sockname=None
         )
