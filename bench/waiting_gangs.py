@@ -26,6 +26,7 @@ from bench import world
 from bench.figures import note, note_ratio
 from bench.pauses import filled
 from extender.binding.binder import Binder
+from extender.event_loop import EventLoop
 from extender.gangs.duties import GangDuties
 from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
@@ -42,7 +43,6 @@ from gpushare.contract import (
     LABEL_GANG_MINIMUM,
 )
 from gpushare.objects.model import Pod
-from gpushare.process.polled_loop import PolledLoop
 
 NODES: Final = 1000
 EMPTIER: Final = 3  # nodes with 8 x 20 units left; the others have 4 to 8 units left on each GPU
@@ -245,5 +245,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=PolledLoop) as runner:
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
         runner.run(main())

@@ -11,6 +11,7 @@ from gpushare.process.lifetime import run
 
 try:
     from extender import app
+    from extender.event_loop import EventLoop
     from extender.settings.file import load
     from gpushare.telemetry import logs
     from gpushare.telemetry.health import version
@@ -43,7 +44,7 @@ def main() -> int:
         logs.configure(configuration.log_level)
         await app.run(configuration, path)
 
-    return run(program, "gpushare-extender")
+    return run(program, "gpushare-extender", EventLoop)
 
 
 if __name__ == "__main__":

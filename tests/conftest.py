@@ -1,14 +1,17 @@
 """Build what tests need before they run, set up property tests, and print figures."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from extender.event_loop import EventLoop
+from gpushare.process.polled_loop import SelectorLoop
 from localcluster.errors import BuildError, HostError
 from localcluster.nvml import build
 from tests.needs import LATER, need, prepare, wait
@@ -43,6 +46,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _later(item: pytest.Item) -> list[str]:
     return [name for name in getattr(item, "fixturenames", ()) if name in LATER]
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run the extender's tests, and those of what it shares, on the loop that it uses."""
+    if "deviceplugin" in item.path.parts:
+        return {"asyncio": SelectorLoop}
+    return {"uvloop": EventLoop}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

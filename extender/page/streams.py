@@ -42,7 +42,7 @@ class ChangeStreams:
         self._updated_at = 0.0
         self._updating, self._sending = asyncio.Lock(), asyncio.Lock()
         self._stopping = asyncio.Event()
-        self._open: dict[asyncio.Task[None], asyncio.BaseTransport | None] = {}
+        self._open: dict[asyncio.Task[None], asyncio.Transport | None] = {}
 
     def add_to(self, app: web.Application) -> None:
         path = f"{EXTENDER_PREFIX}/{CHANGES}"
@@ -131,5 +131,5 @@ class ChangeStreams:
         _, slow = await asyncio.wait(list(self._open), timeout=STOP_SECONDS)
         for task in slow:
             transport = self._open.get(task)
-            if isinstance(transport, asyncio.WriteTransport):
+            if transport is not None:
                 transport.abort()

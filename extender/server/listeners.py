@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,6 +27,7 @@ STOP_SECONDS: Final = 5.0  # kube-scheduler does not wait longer for any respons
 LINGER_SECONDS: Final = 1.0  # for the rest of a rejected body
 HANDSHAKE_SECONDS: Final = 10.0  # including the wait for a turn
 UNTRUSTED_SECONDS: Final = 3.0  # from the turn on, for an untrusted address
+ACCEPT_AGAIN_SECONDS: Final = 1.0
 # kube-scheduler opens a connection for each bind in progress, and closes an idle one after 90 s: if
 # the extender closed it first, the next call could fail.
 DECIDING_CONNECTIONS: Final = 2000
@@ -44,8 +46,8 @@ ADMISSION_FIRST_SECONDS: Final = 5.0
 class Listener:
     """``idle_seconds`` also limits the time for the head of a request.
 
-    With TLS, ``first_seconds`` limits it for the first one, and ``handshakes`` in progress are
-    allowed for one untrusted address.
+    With TLS, ``first_seconds`` limits it for the first one, from the turn of the handshake on, and
+    ``handshakes`` in progress are allowed for one untrusted address.
     """
 
     name: str
@@ -78,40 +80,99 @@ async def serve_app(listener: Listener, app: web.Application) -> AsyncIterator[N
         logger=log,
     )
     await runner.setup()
-    sockets: asyncio.Server | None = None
-    pacing = asyncio.create_task(pacer.run())
+    server = runner.server
+    assert server is not None  # noqa: S101 - setup() has made it
+    room = _Room(listener, server, pacer, requests)
     try:
-        server = runner.server
-        assert server is not None  # noqa: S101 - setup() has made it
+        if listener.context is None:
+            accepting = _accept_plain(listener, server, room)
+        else:
+            accepting = _accept_tls(listener, server, room, pacer, requests)
+        async with accepting:
+            yield
+    finally:
+        await runner.cleanup()
 
-        room = _Room(listener, server, pacer, requests)
 
-        def secured() -> web.RequestHandler:
-            protocol = server()
-            requests.expect(protocol, listener.first_seconds)
-            return protocol
+@asynccontextmanager
+async def _accept_plain(
+    listener: Listener, server: web.Server, room: "_Room"
+) -> AsyncIterator[None]:
+    def connection() -> asyncio.Protocol:
+        if room.is_full():
+            REFUSED_CONNECTIONS.labels(listener.name).inc()
+            return _Rejected()
+        return server()
 
-        def connection() -> asyncio.Protocol:
-            if listener.context is not None:
-                return _Handshake(listener, secured, pacer, room)
-            if room.is_full():
-                REFUSED_CONNECTIONS.labels(listener.name).inc()
-                return _Rejected()
-            return server()
-
-        try:
-            sockets = await asyncio.get_running_loop().create_server(
-                connection, listener.host, listener.port, backlog=BACKLOG
-            )
-        except OSError as err:
-            where = f"{listener.host}:{listener.port}"
-            raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
+    loop = asyncio.get_running_loop()
+    with _listening(listener):
+        accepting = await loop.create_server(
+            connection, listener.host, listener.port, backlog=BACKLOG
+        )
+    try:
         yield
     finally:
-        if sockets is not None:
-            sockets.close()
-        await cancel([pacing, *pacer.tasks])
-        await runner.cleanup()
+        accepting.close()
+
+
+@asynccontextmanager
+async def _accept_tls(
+    listener: Listener,
+    server: web.Server,
+    room: "_Room",
+    pacer: "_Pacer",
+    requests: "_Requests",
+) -> AsyncIterator[None]:
+    def protocol() -> web.RequestHandler:
+        made = server()
+        requests.expect(made, listener.first_seconds)
+        return made
+
+    async def accept(sockets: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(sockets)
+            except OSError as err:  # such as too many open files
+                log.warning("cannot accept a connection", extra={"why": str(err)})
+                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+            else:
+                _Handshake(connection, peer[0], listener, protocol, pacer).begin(room)
+
+    with ExitStack() as sockets:
+        with _listening(listener):
+            made = [sockets.enter_context(each) for each in await _bound(listener)]
+        tasks = [asyncio.create_task(each) for each in (pacer.run(), *map(accept, made))]
+        try:
+            yield
+        finally:
+            await cancel([*tasks, *pacer.tasks])
+
+
+@contextmanager
+def _listening(listener: Listener) -> Iterator[None]:
+    """Replace the error of an address that cannot be used by SettingsError."""
+    try:
+        yield
+    except OSError as err:
+        where = f"{listener.host}:{listener.port}"
+        raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
+
+
+async def _bound(listener: Listener) -> list[socket.socket]:
+    """Return a listening socket for each address of the listener's host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    with ExitStack() as failed:
+        made = []
+        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+            made.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            failed.enter_context(made[-1])
+            made[-1].setblocking(False)
+        failed.pop_all()
+    return made
 
 
 class _WithoutCallersErrors(logging.Filter):
@@ -154,7 +215,7 @@ class _Requests:
         return observe
 
     def expect(self, protocol: web.RequestHandler, seconds: float | None) -> None:
-        """Close the connection unless it has a request within ``seconds``."""
+        """Close the connection unless it has a request within ``seconds``, handshake included."""
         if seconds is None:
             return
         self._silent.add(protocol)
@@ -189,7 +250,7 @@ class _Room:
         self._pacer, self._requests = pacer, requests
 
     def is_full(self) -> bool:
-        used = len(self._server.connections) + len(self._pacer.tasks)
+        used = len(self._server.connections) + len(self._pacer.in_progress())
         return used >= self._listener.connections
 
     def make(self, address: str) -> bool:
@@ -212,9 +273,13 @@ class _Pacer:
         self.tasks: dict[asyncio.Task[None], _Handshake] = {}
         self._queued = asyncio.Event()
 
+    def in_progress(self) -> list["_Handshake"]:
+        """Return the handshakes whose connection the server does not have yet."""
+        return [each for each in self.tasks.values() if not each.is_established]
+
     def connections(self) -> Iterator[OpenConnection]:
         """Return the connections whose handshake is in progress, the oldest first."""
-        for each in self.tasks.values():
+        for each in self.in_progress():
             if not each.is_dropped:
                 yield OpenConnection(each.address, is_idle=True, close=partial(self._close, each))
 
@@ -239,8 +304,8 @@ class _Pacer:
                 await asyncio.sleep(PACE_SECONDS)
 
 
-class _Handshake(asyncio.Protocol):
-    """Upgrades a connection to TLS, then passes it to the protocol that ``then`` makes.
+class _Handshake:
+    """A connection until its TLS handshake has ended; nothing is read from it before its turn.
 
     A server with its own TLS context reports a connection only after the handshake: clients that
     never finish one could not be counted or rejected.
@@ -248,83 +313,67 @@ class _Handshake(asyncio.Protocol):
 
     def __init__(
         self,
+        connection: socket.socket,
+        address: str,
         listener: Listener,
-        then: Callable[[], asyncio.Protocol],
+        then: Callable[[], web.RequestHandler],
         pacer: _Pacer,
-        room: "_Room",
     ) -> None:
-        self._listener, self._then, self._pacer = listener, then, pacer
-        self._room = room
-        self.address = ""
+        self.address = address
         self.is_dropped = False
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: asyncio.Transport | None = None
+        self._listener, self._then, self._pacer = listener, then, pacer
+        self._connection = connection
+        self._protocol: web.RequestHandler | None = None  # from its turn on
         self._task: asyncio.Task[None] | None = None
-        self._early: list[bytes] = []
-        self._is_closed = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
-        self.address = address = str(transport.get_extra_info("peername", ("",))[0])
-        self._transport = transport
-        if not self._room.make(address):
-            REFUSED_CONNECTIONS.labels(self._listener.name).inc()
-            self.drop()
-            return
-        admission = self._pacer.handshakes.admit(address, self)
-        rejected = admission.dropped if admission.is_admitted else self
+    @property
+    def is_established(self) -> bool:
+        return self._protocol is not None and self._protocol.transport is not None
+
+    def begin(self, room: "_Room") -> None:
+        """Begin to wait for a turn, or close a connection: this one or one with less right."""
+        if not room.make(self.address):
+            rejected: _Handshake | None = self
+        else:
+            admission = self._pacer.handshakes.admit(self.address, self)
+            rejected = admission.dropped if admission.is_admitted else self
         if rejected is not None:
             REFUSED_CONNECTIONS.labels(self._listener.name).inc()
             rejected.drop()
         if rejected is self:
             return
-        # Not at once: asyncio of Python 3.11.2 begins to read after this call, and the first bytes
-        # of the handshake would arrive here.
-        asyncio.get_running_loop().call_soon(transport.pause_reading)
-        self._task = asyncio.create_task(self._handshake(transport, address))
+        self._task = asyncio.create_task(self._run())
         self._pacer.tasks[self._task] = self
         self._task.add_done_callback(self._pacer.tasks.pop)
 
     def drop(self) -> None:
         self.is_dropped = True
-        if self._transport is not None:
-            self._transport.abort()  # a task that is cancelled before it began would not
+        self._close()  # a task that is cancelled before it began would not
         if self._task is not None:
             self._task.cancel()
 
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)  # arrived with the last part of the handshake
-
-    def eof_received(self) -> None:
-        self._is_closed = True
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._is_closed = True
-
-    async def _handshake(self, transport: asyncio.Transport, address: str) -> None:
-        context, secured, handshakes = self._listener.context, None, self._pacer.handshakes
+    async def _run(self) -> None:
+        context, handshakes = self._listener.context, self._pacer.handshakes
         assert context is not None  # noqa: S101 - there is no handshake without one
+        is_done = False
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                await self._pacer.wait_for_turn(address, self)
-                seconds = None if handshakes.is_trusted(address) else UNTRUSTED_SECONDS
+                await self._pacer.wait_for_turn(self.address, self)
+                seconds = None if handshakes.is_trusted(self.address) else UNTRUSTED_SECONDS
+                self._protocol = protocol = self._then()
                 async with asyncio.timeout(seconds):
-                    secured = await asyncio.get_running_loop().start_tls(
-                        transport, self, context, server_side=True
+                    await asyncio.get_running_loop().connect_accepted_socket(
+                        lambda: protocol, self._connection, ssl=context
                     )
+            is_done = True
         except OSError as err:  # ssl.SSLError and TimeoutError are subclasses
             log.debug("TLS handshake failed", extra={"why": repr(err)})
-            return
         finally:
-            if secured is None:  # also when the listener closes in the meantime
-                transport.abort()
-            is_trusted = secured is not None and context.verify_mode == ssl.CERT_REQUIRED
-            handshakes.remove(address, self, is_trusted=is_trusted)
-        if secured is None or self._is_closed:
-            transport.close()
-            return
-        protocol = self._then()
-        secured.set_protocol(protocol)
-        protocol.connection_made(secured)
-        for data in self._early:
-            protocol.data_received(data)
+            self._close()  # also when the listener closes in the meantime
+            is_trusted = is_done and context.verify_mode == ssl.CERT_REQUIRED
+            handshakes.remove(self.address, self, is_trusted=is_trusted)
+
+    def _close(self) -> None:
+        if self._protocol is None:  # later the event loop closes it
+            self._connection.close()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpushare.errors import RestartNeeded, SettingsError
-from gpushare.process.polled_loop import PolledLoop
+from gpushare.process.polled_loop import SelectorLoop
 
 
 async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
@@ -60,13 +60,17 @@ def unwrap_restart() -> Iterator[None]:
         raise
 
 
-def run(program: Callable[[], Coroutine[Any, Any, None]], name: str) -> int:
+def run(
+    program: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = SelectorLoop,
+) -> int:
     """Run a program and return its exit code.
 
     The code is 2 for SettingsError and 3 for RestartNeeded, each with a line on standard error.
     """
     try:
-        with asyncio.Runner(loop_factory=PolledLoop) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(program())
     except (SettingsError, RestartNeeded) as err:
         sys.stderr.write(f"{name}: {err}\n")

@@ -5,18 +5,29 @@ import select
 import selectors
 
 
-class PolledLoop(asyncio.SelectorEventLoop):
-    """``has_arrivals`` costs about a microsecond, which is much less than a turn of the loop."""
+class PolledLoop:
+    """What an event loop adds to its base class to be one.
 
-    def __init__(self) -> None:
-        selector = selectors.EpollSelector()
-        super().__init__(selector)
+    ``has_arrivals`` costs about a microsecond, which is much less than a turn of the loop.
+    """
+
+    def poll(self, epoll: int) -> None:
+        """Tell the file descriptor of the epoll object with which the loop waits."""
         self._arrivals = select.poll()
-        self._arrivals.register(selector.fileno(), select.POLLIN)
+        self._arrivals.register(epoll, select.POLLIN)
 
     def has_arrivals(self) -> bool:
         """Return whether a file that the loop watches is ready for what somebody waits for."""
         return bool(self._arrivals.poll(0))
+
+
+class SelectorLoop(asyncio.SelectorEventLoop, PolledLoop):
+    """The event loop of the standard library."""
+
+    def __init__(self) -> None:
+        selector = selectors.EpollSelector()
+        super().__init__(selector)
+        self.poll(selector.fileno())
 
 
 def has_arrivals() -> bool:

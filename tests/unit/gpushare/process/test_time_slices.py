@@ -5,7 +5,7 @@ import os
 import time
 
 from gpushare.process import time_slices
-from gpushare.process.polled_loop import PolledLoop
+from gpushare.process.polled_loop import SelectorLoop
 
 
 async def test_other_tasks_run_between_slices(monkeypatch):
@@ -155,7 +155,7 @@ def test_a_slice_ends_when_something_arrives():
             loop.remove_reader(read)
             task.cancel()
 
-    with asyncio.Runner(loop_factory=PolledLoop) as runner:
+    with asyncio.Runner(loop_factory=SelectorLoop) as runner:
         assert runner.run(program()) < last
     os.close(read)
     os.close(write)
