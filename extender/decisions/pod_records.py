@@ -103,7 +103,7 @@ class PodRecords:
         self.reasons: Counter[str] = Counter()
         self._policies, self._expectation_changed = policies, expectation_changed
         self._records: dict[str, PodRecord] = {}
-        self._uids: dict[str, str] = {}  # by namespace and name
+        self._uids: dict[str, dict[str, str]] = {}  # by namespace, then by name
         self._on_node: dict[str, dict[str, PodRecord]] = {}
         self._bound: Counter[int] = Counter()  # pods on nodes, by priority
         self._offered: dict[str, PodRecord] = {}  # oldest first, like all that follow
@@ -136,7 +136,7 @@ class PodRecords:
 
     def named(self, namespace: str, name: str) -> Pod | None:
         """Return the live pod with this name, the last one that came."""
-        return self.pod(self._uids.get(f"{namespace}/{name}", ""))
+        return self.pod(self._uids.get(namespace, {}).get(name, ""))
 
     def on_node(self, node: str) -> Iterable[PodRecord]:
         """Return the live pods bound to a node that name our resources."""
@@ -158,7 +158,7 @@ class PodRecords:
             record.units = None
         if before is None or node or not pod_annotations.asks_the_same(before, pod):
             record.request, record.refusal = None, ""
-        self._uids[f"{meta.namespace}/{meta.name}"] = uid
+        self._uids.setdefault(meta.namespace, {})[meta.name] = uid
         if not (before or pod).spec.node_name:
             self.changes.add(uid)
         if node:
@@ -200,8 +200,12 @@ class PodRecords:
         pod = record.pod
         if pod is None:
             return None
-        if self._uids.get(pod.key) == uid:
-            del self._uids[pod.key]
+        meta = pod.metadata
+        names = self._uids.get(meta.namespace, {})
+        if names.get(meta.name) == uid:
+            del names[meta.name]
+            if not names:
+                del self._uids[meta.namespace]
         if not pod.node:
             self.changes.add(uid)
             return pod

@@ -356,10 +356,15 @@ def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
         # Decided by the driver's minor number, which a reboot may change.
         running_on = _running_on(pod)
         uuids = running_on if len(running_on) == len(uuids) else uuids
-    unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
-    if unknown:
-        raise RecordError(f"annotations name GPU {unknown[0][:63]!r}, which is not in the node")
-    return uuids
+    if inventory is None:
+        return uuids
+    cards: list[str] = []
+    for uuid in uuids:
+        card = inventory.by_uuid(uuid)
+        if card is None:
+            raise RecordError(f"annotations name GPU {uuid[:63]!r}, which is not in the node")
+        cards.append(card.uuid)  # the same text, kept once for all pods of the card
+    return tuple(cards)
 
 
 def _running_on(pod: Pod) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from gpushare.contract import (
 from gpushare.objects.model import (
     ActualResources,
     Container,
+    ContainerState,
     ContainerStatus,
     EnvVar,
     ObjectMeta,
@@ -110,6 +111,8 @@ _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 _HOST_PORT: Final = (ContainerPort(1),)
 _VOLUME: Final = (Volume(persistent_volume_claim=Present()),)
 _CLAIM: Final = (Present(),)
+_STARTED: Final = "started"
+_RAN: Final = ContainerState(running=Present())
 # A string cannot contain them: quotes in it are escaped.
 _NAMES_HOST_PORT: Final = b'"hostPort":'
 _NAMES_OF_VOLUMES: Final = tuple(
@@ -429,6 +432,9 @@ def _is_as_asked(found: ActualResources | Resizable | None, asked: Mapping[str, 
 
 
 def _drop_status(status: PodStatus) -> None:
+    """Keep of times and IDs, which differ between pods, only what is read of them."""
+    if status.start_time:
+        force_setattr(status, "start_time", _STARTED)
     if status.message and len(status.message) > MOST_MESSAGE:
         force_setattr(status, "message", status.message[:MOST_MESSAGE])
     if status.conditions:
@@ -437,7 +443,13 @@ def _drop_status(status: PodStatus) -> None:
         statuses: tuple[ContainerStatus, ...] = getattr(status, name) or ()
         if len(statuses) > MOST_CONTAINERS:
             started = sorted(statuses, key=lambda each: not each.container_id)
-            force_setattr(status, name, tuple(started[:MOST_CONTAINERS]))
+            statuses = tuple(started[:MOST_CONTAINERS])
+            force_setattr(status, name, statuses)
+        for each in statuses:
+            force_setattr(each, "container_id", None)
+            for state in ("state", "last_state"):
+                found: ContainerState | None = getattr(each, state)
+                force_setattr(each, state, _RAN if found and found.has_run else None)
 
 
 def _drop_metadata(meta: ObjectMeta) -> None:
@@ -445,7 +457,7 @@ def _drop_metadata(meta: ObjectMeta) -> None:
         opening = _opening(meta.annotations)
         force_setattr(meta, "annotations", _kept(meta.annotations, ANNOTATIONS) | opening)
     if meta.labels:
-        force_setattr(meta, "labels", _kept(meta.labels, LABELS))
+        force_setattr(meta, "labels", _kept(meta.labels, LABELS) or None)
     owners = meta.owner_references or ()
     if len(owners) > 1:  # one may be the controller
         force_setattr(meta, "owner_references", tuple(o for o in owners if o.controller)[:1])
