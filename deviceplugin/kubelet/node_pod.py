@@ -53,7 +53,10 @@ class NodePod(Pod, frozen=True, gc=False):
     @property
     def has_run(self) -> bool:
         """Whether a container that holds devices runs or has run, by the kubelet's status."""
-        return any(status.has_run for status in self.share_statuses)
+        if self.asked is None:
+            return any(status.has_run for status in self.share_statuses)
+        names = [container.name for container in self.asked]
+        return any(status.has_run and status.name in names for status in self.statuses)
 
     def share(self, inventory: Inventory | None) -> Share | None:
         """Return the pod's share on this node; None if it has none."""

@@ -151,7 +151,8 @@ class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     @property
     def has_run(self) -> bool:
         """Return whether it runs, or ran before its last restart, as the kubelet reported."""
-        return any(state is not None and state.has_run for state in (self.state, self.last_state))
+        now, last = self.state, self.last_state
+        return (now is not None and now.has_run) or (last is not None and last.has_run)
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
