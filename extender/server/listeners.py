@@ -5,7 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -105,14 +105,15 @@ async def _accept_plain(
         return server()
 
     loop = asyncio.get_running_loop()
-    with _listening(listener):
-        accepting = await loop.create_server(
-            connection, listener.host, listener.port, backlog=BACKLOG
-        )
+    servers = [
+        await loop.create_server(connection, sock=each, backlog=BACKLOG)
+        for each in await _listening_sockets(listener)
+    ]
     try:
         yield
     finally:
-        accepting.close()
+        for each in servers:
+            each.close()
 
 
 @asynccontextmanager
@@ -128,50 +129,42 @@ async def _accept_tls(
         requests.expect(made, listener.first_seconds)
         return made
 
-    async def accept(sockets: socket.socket) -> None:
+    async def accept(listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, peer = await loop.sock_accept(sockets)
+                connection, peer = await loop.sock_accept(listening)
             except OSError as err:  # such as too many open files
                 log.warning("cannot accept a connection", extra={"why": str(err)})
                 await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
             else:
                 _Handshake(connection, peer[0], listener, protocol, pacer).begin(room)
 
-    with ExitStack() as sockets:
-        with _listening(listener):
-            made = [sockets.enter_context(each) for each in await _bound(listener)]
-        tasks = [asyncio.create_task(each) for each in (pacer.run(), *map(accept, made))]
-        try:
-            yield
-        finally:
-            await cancel([*tasks, *pacer.tasks])
-
-
-@contextmanager
-def _listening(listener: Listener) -> Iterator[None]:
-    """Replace the error of an address that cannot be used by SettingsError."""
+    sockets = await _listening_sockets(listener)
+    tasks = [asyncio.create_task(each) for each in (pacer.run(), *map(accept, sockets))]
     try:
         yield
-    except OSError as err:
-        where = f"{listener.host}:{listener.port}"
-        raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
+    finally:
+        await cancel([*tasks, *pacer.tasks])
+        for each in sockets:
+            each.close()
 
 
-async def _bound(listener: Listener) -> list[socket.socket]:
-    """Return a listening socket for each address of the listener's host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
-        listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    with ExitStack() as failed:
-        made = []
+async def _listening_sockets(listener: Listener) -> list[socket.socket]:
+    """Return one for each address of the listener's host; raise SettingsError if one fails."""
+    loop, made = asyncio.get_running_loop(), list[socket.socket]()
+    try:
+        found = await loop.getaddrinfo(
+            listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         for family, address in dict.fromkeys((each[0], each[4]) for each in found):
             made.append(socket.create_server(address, family=family, backlog=BACKLOG))
-            failed.enter_context(made[-1])
             made[-1].setblocking(False)
-        failed.pop_all()
+    except OSError as err:
+        for each in made:
+            each.close()
+        where = f"{listener.host}:{listener.port}"
+        raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
     return made
 
 
