@@ -6,7 +6,7 @@ from gpushare.process.polled_loop import PolledLoop
 
 
 class EventLoop(uvloop.Loop, PolledLoop):  # type: ignore[misc]  # as uvloop.Loop itself
-    """libuv's loop, whose file descriptor is that of its epoll object."""
+    """uvloop's loop; the file descriptor of libuv's backend is its epoll object."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """Serves an application on a listener, with limits on connections and TLS handshakes."""
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -27,14 +28,16 @@ STOP_SECONDS: Final = 5.0  # kube-scheduler does not wait longer for any respons
 LINGER_SECONDS: Final = 1.0  # for the rest of a rejected body
 HANDSHAKE_SECONDS: Final = 10.0  # including the wait for a turn
 UNTRUSTED_SECONDS: Final = 3.0  # from the turn on, for an untrusted address
-ACCEPT_AGAIN_SECONDS: Final = 1.0
+ACCEPTED_AT_ONCE: Final = 64
+ACCEPT_AGAIN_SECONDS: Final = 1.0  # once files or memory are exhausted
+_EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 # kube-scheduler opens a connection for each bind in progress, and closes an idle one after 90 s: if
 # the extender closed it first, the next call could fail.
 DECIDING_CONNECTIONS: Final = 2000
 DECIDING_IDLE_SECONDS: Final = 95.0
 READING_CONNECTIONS: Final = 100
 READING_IDLE_SECONDS: Final = 15.0
-# Python keeps 0.3 MB for a TLS connection, from its first byte: together with everything else that
+# A TLS connection takes 0.3 MB, from the turn of its handshake: together with everything else that
 # must stay below the memory limit of the manifests. Another replica keeps 80 open.
 REPLICA_CONNECTIONS: Final = 1000
 # The API server shows no certificate, so its address stays untrusted.
@@ -129,25 +132,19 @@ async def _accept_tls(
         requests.expect(made, listener.first_seconds)
         return made
 
-    async def accept(listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, peer = await loop.sock_accept(listening)
-            except OSError as err:  # such as too many open files
-                log.warning("cannot accept a connection", extra={"why": str(err)})
-                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
-            else:
-                _Handshake(connection, peer[0], listener, protocol, pacer).begin(room)
+    def begin(connection: socket.socket, address: str) -> None:
+        _Handshake(connection, address, listener, protocol, pacer).begin(room)
 
-    sockets = await _listening_sockets(listener)
-    tasks = [asyncio.create_task(each) for each in (pacer.run(), *map(accept, sockets))]
+    acceptors = [_Acceptor(each, begin) for each in await _listening_sockets(listener)]
+    pacing = asyncio.create_task(pacer.run())
     try:
         yield
     finally:
-        await cancel([*tasks, *pacer.tasks])
-        for each in sockets:
-            each.close()
+        for acceptor in acceptors:
+            acceptor.close()
+        for handshake in list(pacer.tasks.values()):
+            handshake.drop()
+        await cancel([pacing, *pacer.tasks])
 
 
 async def _listening_sockets(listener: Listener) -> list[socket.socket]:
@@ -157,15 +154,62 @@ async def _listening_sockets(listener: Listener) -> list[socket.socket]:
         found = await loop.getaddrinfo(
             listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
-            made.append(socket.create_server(address, family=family, backlog=BACKLOG))
-            made[-1].setblocking(False)
+        addresses = list(dict.fromkeys((each[0], each[4]) for each in found))
+        for number, (family, address) in enumerate(addresses, 1):
+            try:
+                made.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            except OSError as err:
+                # A name such as localhost may have an address of a family that is turned off.
+                is_off = err.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+                if not is_off or (number == len(addresses) and not made):
+                    raise
     except OSError as err:
         for each in made:
             each.close()
         where = f"{listener.host}:{listener.port}"
         raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
     return made
+
+
+class _Acceptor:
+    """Calls ``begin`` with each connection of a listening socket, and the caller's address."""
+
+    def __init__(
+        self, listening: socket.socket, begin: Callable[[socket.socket, str], None]
+    ) -> None:
+        self._listening, self._begin = listening, begin
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        self._start()
+
+    def close(self) -> None:
+        self._stop()
+        if self._again is not None:
+            self._again.cancel()
+        self._listening.close()
+
+    def _start(self) -> None:
+        self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _stop(self) -> None:
+        self._loop.remove_reader(self._listening.fileno())
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, peer = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as err:
+                if err.errno not in _EXHAUSTED:
+                    continue  # of the one connection
+                log.warning("cannot accept a connection", extra={"why": str(err)})
+                self._stop()
+                self._again = self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._start)
+                return
+            connection.setblocking(False)
+            self._begin(connection, str(peer[0]))
 
 
 class _WithoutCallersErrors(logging.Filter):

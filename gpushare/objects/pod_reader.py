@@ -36,6 +36,7 @@ from gpushare.objects.model import (
     PodStatus,
     Resizable,
     Resources,
+    Terminated,
     kind_opened_by,
     names_memory,
 )
@@ -111,8 +112,9 @@ _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 _HOST_PORT: Final = (ContainerPort(1),)
 _VOLUME: Final = (Volume(persistent_volume_claim=Present()),)
 _CLAIM: Final = (Present(),)
-_STARTED: Final = "started"
-_RAN: Final = ContainerState(running=Present())
+_PRESENT: Final = "present"
+_RUNS: Final = ContainerState(running=Present())
+_ENDED: Final = ContainerState(terminated=Terminated("9999"))
 # A string cannot contain them: quotes in it are escaped.
 _NAMES_HOST_PORT: Final = b'"hostPort":'
 _NAMES_OF_VOLUMES: Final = tuple(
@@ -434,7 +436,7 @@ def _is_as_asked(found: ActualResources | Resizable | None, asked: Mapping[str, 
 def _drop_status(status: PodStatus) -> None:
     """Keep of times and IDs, which differ between pods, only what is read of them."""
     if status.start_time:
-        force_setattr(status, "start_time", _STARTED)
+        force_setattr(status, "start_time", _PRESENT)
     if status.message and len(status.message) > MOST_MESSAGE:
         force_setattr(status, "message", status.message[:MOST_MESSAGE])
     if status.conditions:
@@ -446,10 +448,15 @@ def _drop_status(status: PodStatus) -> None:
             statuses = tuple(started[:MOST_CONTAINERS])
             force_setattr(status, name, statuses)
         for each in statuses:
-            force_setattr(each, "container_id", None)
-            for state in ("state", "last_state"):
-                found: ContainerState | None = getattr(each, state)
-                force_setattr(each, state, _RAN if found and found.has_run else None)
+            force_setattr(each, "container_id", _PRESENT if each.container_id else None)
+            force_setattr(each, "state", _short_state(each.state))
+            force_setattr(each, "last_state", _short_state(each.last_state))
+
+
+def _short_state(state: ContainerState | None) -> ContainerState | None:
+    if state is None or not state.has_run:
+        return None
+    return _ENDED if state.running is None else _RUNS
 
 
 def _drop_metadata(meta: ObjectMeta) -> None:

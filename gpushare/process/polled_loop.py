@@ -6,13 +6,13 @@ import selectors
 
 
 class PolledLoop:
-    """What an event loop adds to its base class to be one.
+    """A mixin for an event loop that waits with epoll.
 
     ``has_arrivals`` costs about a microsecond, which is much less than a turn of the loop.
     """
 
     def poll(self, epoll: int) -> None:
-        """Tell the file descriptor of the epoll object with which the loop waits."""
+        """Set the file descriptor of the loop's epoll object."""
         self._arrivals = select.poll()
         self._arrivals.register(epoll, select.POLLIN)
 

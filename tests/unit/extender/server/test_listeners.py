@@ -1,6 +1,8 @@
 """Listeners against misbehaving clients: real sockets, slow, large, invalid and too many."""
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -29,6 +31,7 @@ from extender.settings.configuration import ReadingListener as Reading
 from gpushare.errors import SettingsError
 from tests.fakes.certificates import certificate
 from tests.unit.extender.scripted import PREFIX
+from tests.waiting import eventually
 
 LARGE = 32 * 2**20
 
@@ -450,6 +453,22 @@ async def test_unfinished_handshakes_from_many_addresses_do_not_block_others(str
         closed = [each for each in half_open if is_closed(each)]
     assert len(closed) == MAX_PER_UNTRUSTED + 1, "one for each that arrived after the last slot"
     assert refused_at(strict) - before == len(closed)
+
+
+async def test_connections_are_accepted_again_once_files_may_be_opened(
+    strict, pki, monkeypatch, caplog
+):
+    monkeypatch.setattr(listeners, "ACCEPT_AGAIN_SECONDS", 0.05)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with connected(strict.port, "127.0.0.2"):  # the listener has not run yet
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, usual[1]))
+        try:
+            await eventually(lambda: "cannot accept a connection" in caplog.text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        assert await healthz(strict, pki, "127.0.0.3") == 200
 
 
 async def test_only_trusted_addresses_have_long_for_a_handshake(strict, pki, monkeypatch):

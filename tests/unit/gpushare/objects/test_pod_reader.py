@@ -270,6 +270,50 @@ def test_a_large_pod_is_read_like_a_small_one(found):
     assert read_pod(large) == read_pod(small)
 
 
+states = st.sampled_from(
+    [
+        None,
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        {"running": {"startedAt": "2026-11-21T20:00:00Z"}},
+        {"terminated": {"startedAt": "2026-11-21T20:00:00Z"}},
+        {"terminated": {"startedAt": "1970-01-01T00:00:00Z"}},  # could not be started
+        {"terminated": {"startedAt": None}},
+    ]
+)
+statuses = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from("ab"),
+            "containerID": st.sampled_from(["", "containerd://1", None]),
+            "state": states,
+            "lastState": states,
+        }
+    ),
+    max_size=3,
+)
+
+
+@given(statuses, statuses, st.sampled_from([None, "2026-11-21T20:00:00Z"]))
+def test_what_has_started_run_and_runs_is_read_as_it_is(inits, apps, start_time):
+    status = {
+        "containerStatuses": apps,
+        "initContainerStatuses": inits,
+        "startTime": start_time,
+    }
+    found = body() | {"status": status}
+    read_pods = read(found), msgspec.json.decode(msgspec.json.encode(found), type=Pod)
+    short, full = (
+        (
+            pod.runs,
+            pod.has_started,
+            bool(pod.status.start_time),
+            [(each.name, each.has_run, bool(each.container_id)) for each in pod.statuses],
+        )
+        for pod in read_pods
+    )
+    assert short == full
+
+
 def test_all_our_resource_names_have_the_prefix():
     assert RESOURCES_BEGIN in RESOURCE_MEMORY.encode()
     assert RESOURCES_BEGIN in pod_annotations.RESOURCE_COUNT.encode()
