@@ -313,7 +313,7 @@ async def test_a_response_over_the_limit_is_an_error_and_is_not_kept(
             await ask(kube)
         _, kept = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert kept < 2 * most
+        assert kept < 4 * most, "of 32 sent; the buffers of both ends count"
         assert (await a_pod(kube)).metadata.name == "a"
 
 
