@@ -35,6 +35,27 @@ def assigned(pods: Workloads, *names: str) -> None:
     wait_until("ASSIGNED on every pod", missing, seconds=60)
 
 
+def wait_established(cluster: Cluster, *names: str) -> None:
+    """Wait until the API server serves these CustomResourceDefinitions.
+
+    ``kubectl wait`` fails on one that has no conditions yet.
+    """
+
+    def missing() -> str | None:
+        found = json.loads(cluster.kubectl("get", "crd", *names, "-o", "json"))
+        late = [
+            each["metadata"]["name"]
+            for each in found.get("items", [found])
+            if not any(
+                condition["type"] == "Established" and condition["status"] == "True"
+                for condition in each.get("status", {}).get("conditions") or ()
+            )
+        ]
+        return ", ".join(late) or None
+
+    wait_until("CustomResourceDefinitions to be established", missing, seconds=30)
+
+
 def wait_event(pods: Workloads, name: str, text: str) -> None:
     """Wait until an Event of a pod has this text."""
 

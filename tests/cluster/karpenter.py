@@ -18,6 +18,7 @@ from localcluster.gpushare import INVENTORY, Gpushare
 from localcluster.tools import tool_module
 from localcluster.wait import wait_until
 from localcluster.workloads import RESOURCE
+from tests.cluster.expect import wait_established
 from tests.cluster.test_access import patch
 
 PROGRAM: Final = "karpenter"
@@ -45,8 +46,7 @@ class Karpenter:
             "nodeclaims.karpenter.sh",
             "kwoknodeclasses.karpenter.kwok.sh",
         )
-        crd = [f"crd/{name}" for name in names]
-        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *crd)
+        wait_established(self.cluster, *names)
         types = folder / "instance-types.json"
         types.write_text(json.dumps([self._instance_type()]))
         for described in (_node_class(), self._pool()):

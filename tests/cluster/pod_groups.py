@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster.cluster import Cluster
+from tests.cluster.expect import wait_established
 
 DEFINITION: Final = Path(__file__).with_name("coscheduling.yaml")
 KIND: Final = "podgroups.scheduling.x-k8s.io"
@@ -16,7 +17,7 @@ NATIVE: Final = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 def serve(cluster: Cluster) -> None:
     """Let the API server serve PodGroups of coscheduling."""
     cluster.kubectl("apply", "-f", str(DEFINITION))
-    cluster.kubectl("wait", "--for=condition=Established", "-f", str(DEFINITION))
+    wait_established(cluster, KIND)
 
 
 def create(cluster: Cluster, name: str, spec: object, path: str = OBJECTS, **meta: object) -> None:

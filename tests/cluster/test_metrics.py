@@ -11,6 +11,7 @@ from localcluster.cluster import Cluster
 from localcluster.gpushare import NAMESPACE, ROOT, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import wait_established
 from tests.metrics_table import differences, rows
 
 pytestmark = pytest.mark.cluster
@@ -67,8 +68,7 @@ def test_a_cluster_shows_exactly_the_documented_metrics(gpushare: Gpushare, pods
 async def test_the_account_for_prometheus_may_read_metrics_and_nothing_else(gpushare: Gpushare):
     cluster = gpushare.cluster
     cluster.kubectl("apply", "-f", "-", stdin=POD_MONITORS)
-    name = "crd/podmonitors.monitoring.coreos.com"
-    cluster.kubectl("wait", "--for=condition=Established", name)
+    wait_established(cluster, "podmonitors.monitoring.coreos.com")
     objects = str(ROOT / "monitoring" / "scrape.yaml")
     cluster.kubectl("apply", "-f", objects)
     try:
