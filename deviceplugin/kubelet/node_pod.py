@@ -47,16 +47,13 @@ class NodePod(Pod, frozen=True, gc=False):
         """The kubelet's status of each container that holds devices."""
         if self.asked is None:
             return share_statuses(self)
-        names = {container.name for container in self.asked}
-        return tuple(status for status in self.statuses if status.name in names)
+        names = [container.name for container in self.asked]
+        return tuple([status for status in self.statuses if status.name in names])
 
     @property
     def has_run(self) -> bool:
         """Whether a container that holds devices runs or has run, by the kubelet's status."""
-        if self.asked is None:
-            return any(status.has_run for status in self.share_statuses)
-        names = [container.name for container in self.asked]
-        return any(status.has_run and status.name in names for status in self.statuses)
+        return any(status.has_run for status in self.share_statuses)
 
     def share(self, inventory: Inventory | None) -> Share | None:
         """Return the pod's share on this node; None if it has none."""
