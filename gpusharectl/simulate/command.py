@@ -20,13 +20,16 @@ from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
 from gpusharectl.manifests.yaml_lines import Document, read
+from gpusharectl.policies.option import NODE_POLICY, compares_policies
 from gpusharectl.simulate import examples, svg, view
+from gpusharectl.simulate.comparison.lines import draw
+from gpusharectl.simulate.comparison.runs import compare
 from gpusharectl.simulate.gain import lines
 from gpusharectl.simulate.picture import Painter
 from gpusharectl.simulate.run import Run
-from gpusharectl.simulate.scenario import build
+from gpusharectl.simulate.scenario import Scenario, build
 from gpusharectl.terminal.exits import No
-from gpusharectl.terminal.output import document, output, printable_line, show
+from gpusharectl.terminal.output import document, output, printable_line, show, show_document
 from gpusharectl.terminal.page_options import browse_option, port_option
 
 STDIN: Final = "-"
@@ -44,11 +47,12 @@ _APART: Final = (
     ("--all-must-run", "--serve"),
     ("--assume-memory", "--serve"),
     ("--assume-memory", "--svg"),
+    *(("--policy", each) for each in ("--node-policy", "--last", "--step", "--svg", "--serve")),
+    *(("--policy", each) for each in ("--assume-memory", "--all-must-run", "--list-examples")),
     ("--list-examples", "files"),
     ("--list-examples", "--example"),
     ("--example", "files"),
 )
-_POLICY: Final = click.Choice(["binpack", "spread"])
 
 
 def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -63,8 +67,14 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 )
 @click.option("--example", metavar="NAME", shell_complete=_examples, help="Run a built-in example.")
 @click.option("--list-examples", is_flag=True, help="List the built-in examples.")
-@click.option("--node-policy", type=_POLICY, default="binpack", show_default=True)
-@click.option("--card-policy", type=_POLICY, default="binpack", show_default=True)
+@compares_policies
+@click.option("--node-policy", type=NODE_POLICY, help="[default: binpack]")
+@click.option(
+    "--card-policy",
+    type=click.Choice([each.value for each in CardPolicy]),
+    default="binpack",
+    show_default=True,
+)
 @click.option(
     "--memory-unit",
     metavar="UNIT",
@@ -96,7 +106,8 @@ def simulate(
     example: str | None,
     *,
     list_examples: bool,
-    node_policy: str,
+    policies: tuple[NodePolicy, ...],
+    node_policy: str | None,
     card_policy: str,
     memory_unit: str | None,
     last: bool,
@@ -117,6 +128,8 @@ def simulate(
     """
     _refuse_together(
         {
+            "--policy": policies,
+            "--node-policy": node_policy,
             "--last": last,
             "--step": step,
             "-o": output != "text",
@@ -132,16 +145,13 @@ def simulate(
     if list_examples:
         click.echo("\n".join(f"{name:<16} {title}" for name, title in examples.titles()))
         return
-    policies = Policies(NodePolicy(node_policy), CardPolicy(card_policy))
+    card = CardPolicy(card_policy)
     unit = parse_unit(memory_unit) if memory_unit is not None else None
-    gc.disable()  # much is allocated here and nothing freed: this halves the time
-    try:
-        scenario = build(_documents((*files, *more), example), unit)
-    finally:
-        gc.enable()
-    if not scenario.nodes and not scenario.pods:
-        raise SettingsError("nothing to simulate: no Nodes and Pods found")
-    run = Run(scenario, policies)
+    scenario = _scenario(_documents((*files, *more), example), unit, places_again=bool(policies))
+    if policies:
+        _compare(scenario, policies, card, output)
+        return
+    run = Run(scenario, Policies(NodePolicy(node_policy or NodePolicy.BINPACK), card))
     if step is not None and step > run.count:
         raise SettingsError(f"--step {step}: the steps are 1 to {run.count}")
     only = run.count if last else step
@@ -166,6 +176,31 @@ def simulate(
         pass  # simulate the steps after the shown one
     if all_must_run:
         _require_running([*run.waiting, *scenario.not_tried])
+
+
+def _scenario(
+    documents: Iterator[Document], unit_mib: int | None, *, places_again: bool
+) -> Scenario:
+    gc.disable()  # much is allocated here and nothing freed: this halves the time
+    try:
+        scenario = build(documents, unit_mib, places_again=places_again)
+    finally:
+        gc.enable()
+    if not scenario.nodes and not scenario.pods:
+        raise SettingsError("nothing to simulate: no Nodes and Pods found")
+    return scenario
+
+
+def _compare(
+    scenario: Scenario, policies: Sequence[NodePolicy], card: CardPolicy, output: str
+) -> None:
+    found = compare(scenario, policies, card)
+    if not any(each.left.units for moment in found.moments for each in moment.policies):
+        raise SettingsError(f"no node shares its GPUs by memory. {_GIVE_GPUS}")
+    if output == "text":
+        show(draw(found))
+    else:
+        show_document(found, output)
 
 
 def _require_running(pending: Sequence[Pod]) -> None:

@@ -129,10 +129,15 @@ class Run:
 
     def steps(self, only: int | None = None) -> Iterator[view.Step]:
         """Yield a step for each time at which something happens; or ``only`` that number."""
-        for number, at in enumerate(sorted(self._moments), 1):
-            self._happen(at, self._moments[at])
+        for number, at in enumerate(self.times(), 1):
             if only is None or only == number:
                 yield self._view(number, at)
+
+    def times(self) -> Iterator[int]:
+        """Yield each time at which something happens, after it; instead of ``steps``."""
+        for at in sorted(self._moments):
+            self._happen(at, self._moments[at])
+            yield at
 
     def _happen(self, at: int, due: _Moment) -> None:
         self._happened, self._touched, self.gangs.at = [], set(), at

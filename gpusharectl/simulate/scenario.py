@@ -17,7 +17,7 @@ from gpushare.errors import RequestError
 from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.groups.pod_groups import API_GROUPS, PodGroupMeta, PodGroupObject, value_of
 from gpushare.groups.sources import key_of
-from gpushare.objects.model import Pod
+from gpushare.objects.model import Pod, PodStatus
 from gpushare.objects.pod_requests import requests_of
 from gpushare.text.amounts import MIB_PER_GIB
 from gpusharectl.manifests import kubernetes_keys, resource_rules
@@ -63,7 +63,8 @@ class Scenario:
     not by memory; they have no events.
 
     ``pod_groups`` state the minimum of gangs. Members of a gang without GPU memory have events if
-    another member requests some.
+    another member requests some. ``placed_again`` is the number of pods that are bound in the files
+    and are not here.
     """
 
     nodes: list[NodeEvent] = field(default_factory=list)
@@ -75,20 +76,24 @@ class Scenario:
     pending: list[Pod] = field(default_factory=list)
     not_tried: list[Pod] = field(default_factory=list)
     pod_groups: list[PodGroup] = field(default_factory=list)
+    placed_again: int = 0
 
 
-def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenario:
+def build(
+    documents: Iterable[Document], unit_mib: int | None = None, *, places_again: bool = False
+) -> Scenario:
     """Return the scenario of all documents; SettingsError with file and line if invalid.
 
     ``unit_mib`` is the cluster's unit; if None, that of the first inventory. Without one it is MiB
-    if a GPU has more units than any has GiB, else GiB.
+    if a GPU has more units than any has GiB, else GiB. With ``places_again`` no pod with GPU memory
+    is bound, and pods are in order of creation, those without a time last.
     """
     found = list(_objects(documents))
     stated = unit_mib or next((u for doc in found if (u := unit_of(doc)) is not None), None)
     in_mib = [] if stated else [doc for doc in found if has_large_gpus(doc)]
     unit = stated or (1 if in_mib else MIB_PER_GIB)
     has_pods = any(doc.value.get("kind") == "Pod" and is_served(doc) for doc in found)
-    builder = _Builder(unit, has_pods=has_pods)
+    builder = _Builder(unit, has_pods=has_pods, places_again=places_again)
     for doc in in_mib:
         builder.scenario.unknown.add(_IN_MIB, name_of(doc), "If it is not MiB, use --memory-unit")
     for doc in found:
@@ -117,9 +122,9 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
 class _Builder:
     """``has_pods``: pods of a cluster are in the files, so its workloads need to create none."""
 
-    def __init__(self, unit_mib: int, *, has_pods: bool) -> None:
+    def __init__(self, unit_mib: int, *, has_pods: bool, places_again: bool) -> None:
         self.scenario = Scenario(unit_mib=unit_mib)
-        self._has_pods = has_pods
+        self._has_pods, self._places_again = has_pods, places_again
         self._pods: dict[str, tuple[int, int | None]] = {}
         self._nodes = NodeDocuments(unit_mib)
         self._gangs: set[GroupKey] = set()  # with members that request GPU memory
@@ -132,6 +137,8 @@ class _Builder:
                 self.scenario.pods.append(event)
             else:
                 self._ignore(pod)
+        if self._places_again:
+            self.scenario.pods.sort(key=lambda each: each.pod.metadata.creation_timestamp or "~")
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
         return self.scenario
 
@@ -221,6 +228,7 @@ class _Builder:
         if pod.is_terminal:
             self.scenario.ignored.add("pods that have ended")
             return
+        pod = self._unbound(pod)
         for text in not_simulated(pod):
             self.scenario.unknown.add(text, key)
         gang = key_of(pod)
@@ -235,6 +243,12 @@ class _Builder:
         self._pods[key] = at, delete
         self._note(doc, place, pod)
         self.scenario.pods.append(PodEvent(at, delete, pod))
+
+    def _unbound(self, pod: Pod) -> Pod:
+        if not (self._places_again and pod.node and asks_for_share(pod)):
+            return pod
+        self.scenario.placed_again += 1
+        return replace(pod, spec=replace(pod.spec, node_name=None), status=PodStatus())
 
     def _ignore(self, pod: Pod) -> None:
         """Name a Pending pod that requests no memory, and keep it if it waits for whole GPUs."""

@@ -1,0 +1,1 @@
+"""How node policies compare: what each of them leaves, and for which pods it is too little."""

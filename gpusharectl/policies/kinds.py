@@ -1,0 +1,83 @@
+"""Group pods by the GPU memory that they request, and name each kind as users know it (pure)."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from gpushare.annotations.pod_annotations import amounts_of
+from gpushare.cards.model import Request
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+
+COMMONEST: Final = 3
+_NUMBER: Final = re.compile(r"-\d+$")
+# A CronJob's controller adds minutes since 1970 to the name (pkg/controller/cronjob/utils.go).
+_MINUTES: Final = re.compile(r"-\d{8}$")
+
+
+class Kind(msgspec.Struct, rename="camel", frozen=True):
+    """``pods`` that request ``units_per_card`` of each of ``cards`` GPUs of a node.
+
+    ``namespace`` and ``name`` are those of the workload that has most of them; ``others`` is the
+    number of other workloads.
+    """
+
+    namespace: str
+    name: str
+    others: int
+    units_per_card: int
+    cards: int
+    pods: int
+
+
+def kinds_of(pods: Iterable[Pod]) -> tuple[Kind, ...]:
+    """Return the commonest kinds in falling order of pods, and the largest one if it is another.
+
+    Pods whose request no node can grant have no kind.
+    """
+    found: dict[tuple[int, int], Counter[tuple[str, str]]] = {}
+    for pod in pods:
+        request = valid_amounts(pod)
+        if request is not None:
+            size = request.units_per_card, request.card_count
+            workload = pod.metadata.namespace, workload_of(pod)
+            found.setdefault(size, Counter())[workload] += 1
+    kinds = [_kind(*size, workloads) for size, workloads in found.items()]
+    kinds.sort(key=lambda kind: (-kind.pods, -_units(kind), kind.cards))
+    largest = max(kinds, key=_units, default=None)
+    chosen = kinds[:COMMONEST]
+    return tuple(chosen if largest is None or largest in chosen else [*chosen, largest])
+
+
+def valid_amounts(pod: Pod) -> Request | None:
+    """Return the amounts that a pod requests; None if no node can grant them."""
+    try:
+        return amounts_of(pod)
+    except RequestError:
+        return None
+
+
+def workload_of(pod: Pod) -> str:
+    """Return the name of the workload that created the pod, or the pod's without a number.
+
+    Of a ReplicaSet and a Job it is that of the Deployment and the CronJob.
+    """
+    owners = pod.metadata.owner_references or ()
+    owner = next((each for each in owners if each.controller), None)
+    if owner is None:
+        return _NUMBER.sub("", pod.metadata.name)
+    if owner.kind == "ReplicaSet":
+        return owner.name.removesuffix(f"-{pod.labels.get('pod-template-hash', '')}")
+    return _MINUTES.sub("", owner.name) if owner.kind == "Job" else owner.name
+
+
+def _kind(units_per_card: int, cards: int, workloads: Counter[tuple[str, str]]) -> Kind:
+    namespace, name = min(workloads, key=lambda each: (-workloads[each], each))
+    return Kind(namespace, name, len(workloads) - 1, units_per_card, cards, workloads.total())
+
+
+def _units(kind: Kind) -> int:
+    return kind.units_per_card * kind.cards

@@ -1,0 +1,1 @@
+"""How node policies compare in a simulation."""
