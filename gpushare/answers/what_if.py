@@ -1,7 +1,7 @@
 """what-if: the JSON of the question and of its answer (pure)."""
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -209,17 +209,22 @@ def answer(
             eviction = yield from _would_have_to_go(world, pod, outlook.places)
     except RequestError as err:
         outlook = Outlook((), {str(err): len(world.node_names())})
-    counted = Counter((place.node, place.cards) for place in outlook.places)
     return Answer(
         fits=len(outlook.places) == question.count,
         asked=question.count,
         fitting=len(outlook.places),
-        places=[PlaceView(node, *_names(cards), pods) for (node, cards), pods in counted.items()],
+        places=views_of(outlook.places),
         reasons=outlook.reasons,
         would_have_to_go=eviction,
         not_checked=[*not_checked(pod, extras), BUDGETS],
         unit_mib=world.unit_mib,
     )
+
+
+def views_of(places: Iterable[Place]) -> list[PlaceView]:
+    """Return how many pods are on the same cards of a node."""
+    counted = Counter((place.node, place.cards) for place in places)
+    return [PlaceView(node, *_names(cards), pods) for (node, cards), pods in counted.items()]
 
 
 def copies(pod: Pod, count: int, part: int = 0) -> Iterator[Pod]:

@@ -202,6 +202,6 @@ def _helps(answer: Answer) -> Iterator[Text]:
     if answer.fits:
         where = ", ".join(f"{each.node} {gpus(each.cards)}" for each in answer.places)
         yield Text(f"by itself it would fit now: {where}")
-        yield from what_if.unchecked(answer)
+        yield from what_if.unchecked(answer.not_checked)
     else:
         yield from what_if.victims(answer)

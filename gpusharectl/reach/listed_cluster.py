@@ -5,7 +5,7 @@ asked, and its settings.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -81,6 +81,10 @@ class ListedCluster:
     def pod(self, uid: str) -> Pod | None:
         """Return a live pod that names our resources."""
         return self._pods.get(uid)
+
+    def sharing(self) -> Collection[Pod]:
+        """Return the live pods that request a share, bound or not."""
+        return self._pods.values()
 
     def waiting(self) -> list[Pod]:
         """Return the live pods that request a share and have no node."""

@@ -35,7 +35,7 @@ class Questions:
     async def explain(self, pod: Pod, shown: int) -> explain.PodView:
         """Explain why the pod is where it is. ApiError if the nodes cannot be read."""
         if self._extender is None:
-            cluster = await self._lists()
+            cluster = await listed_cluster(self._kube)
             if key_of(pod) is not None:
                 cluster.gangs = await self._gangs(cluster, pod.metadata.namespace)
             view = run_all(explain.explain(cluster, pod, None, now=0.0, shown=shown))
@@ -66,7 +66,7 @@ class Questions:
                 if err.code == HTTPStatus.BAD_REQUEST:
                     raise SettingsError(str(err)) from err
                 raise
-        found = run_all(gang_what_if.answer(await self._lists(), question))
+        found = run_all(gang_what_if.answer(await listed_cluster(self._kube), question))
         found.not_checked += [UNKNOWN_HERE, *([GROUPS_UNREAD] if evict else [])]
         return found
 
@@ -78,15 +78,9 @@ class Questions:
         With ``evict``, also which pods would be evicted for them.
         """
         body = {"pod": pod, "count": count, **_evict(asked=evict)}
-        try:
-            encoded = msgspec.json.encode(body)
-            question, extras = what_if.read_question(encoded), what_if.read_extras(encoded)
-        except (TypeError, *UNDECODABLE) as err:  # YAML has keys that JSON does not have
-            raise SettingsError(f"not a pod: {err}") from err
-        if not question.pod.containers:
-            raise SettingsError("not a pod: it has no spec.containers")
+        question, extras = read_question(body)
         if self._extender is None:
-            cluster = await self._lists()
+            cluster = await listed_cluster(self._kube)
             found = run_all(what_if.answer_with_evictions(cluster, question, extras))
             found.not_checked += [UNKNOWN_HERE, *([GROUPS_UNREAD] if evict else [])]
             return found
@@ -103,21 +97,35 @@ class Questions:
         unit = cluster.unit_mib
         return (await gangs_of(self._kube, pods, unit, namespace, world=cluster)).states
 
-    async def _lists(self) -> ListedCluster:
-        rights: list[Right] = []
-        nodes: list[Node] = []
-        pods: list[Pod] = []
-        try:
-            nodes = await all_nodes(self._kube)
-        except Lacking as err:
-            rights += err.rights
-        try:
-            pods = await all_pods(self._kube)
-        except Lacking as err:
-            rights += err.rights
-        if rights:
-            raise Lacking(*rights)
-        return ListedCluster(nodes, pods)
+
+def read_question(body: Mapping[str, Any]) -> tuple[what_if.Question, what_if.Extras]:
+    """Read what-if's question about a pod. SettingsError if it is not a pod."""
+    try:
+        encoded = msgspec.json.encode(body)
+        question, extras = what_if.read_question(encoded), what_if.read_extras(encoded)
+    except (TypeError, *UNDECODABLE) as err:  # YAML has keys that JSON does not have
+        raise SettingsError(f"not a pod: {err}") from err
+    if not question.pod.containers:
+        raise SettingsError("not a pod: it has no spec.containers")
+    return question, extras
+
+
+async def listed_cluster(kube: Kube) -> ListedCluster:
+    """List all nodes and pods; Lacking with the rights that are missing."""
+    rights: list[Right] = []
+    nodes: list[Node] = []
+    pods: list[Pod] = []
+    try:
+        nodes = await all_nodes(kube)
+    except Lacking as err:
+        rights += err.rights
+    try:
+        pods = await all_pods(kube)
+    except Lacking as err:
+        rights += err.rights
+    if rights:
+        raise Lacking(*rights)
+    return ListedCluster(nodes, pods)
 
 
 def _evict(*, asked: bool) -> dict[str, bool]:

@@ -11,20 +11,23 @@ from rich.text import Text
 
 from gpushare.annotations.mistaken_names import suggestions
 from gpushare.answers.what_if import MOST_PODS
-from gpushare.errors import UNDECODABLE, ApiError, SettingsError
+from gpushare.cards.placement_policy import NodePolicy
+from gpushare.errors import UNDECODABLE, ApiError, RequestError, SettingsError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Pod
 from gpusharectl.manifests.manifest import Wanted, manifest, placed
 from gpusharectl.manifests.resource_rules import refused
 from gpusharectl.manifests.yaml_lines import shown_place
+from gpusharectl.policies.option import compares_policies
 from gpusharectl.reach.extender import extender_or_reason
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
-from gpusharectl.reach.questions import Questions
-from gpusharectl.terminal.exits import NO
+from gpusharectl.reach.questions import Questions, listed_cluster, read_question
+from gpusharectl.terminal.exits import NO, No
 from gpusharectl.terminal.output import output, show, show_document
 from gpusharectl.what_if import lines
-from gpusharectl.what_if.rules import gang_of
+from gpusharectl.what_if.policies import compare, draw
+from gpusharectl.what_if.rules import WantedGang, gang_of
 
 MAX_FILE: Final = 4 * 2**20
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses/"
@@ -43,6 +46,7 @@ class _Class(msgspec.Struct):
     "--count", type=click.IntRange(1, MOST_PODS), help="Number of pods.  [default: the workload's]"
 )
 @click.option("--evict", is_flag=True, help="Show what would be evicted for pods that do not fit.")
+@compares_policies
 @in_namespace("Namespace of the pod, if the file names none.")
 @output()
 @asks_an_extender
@@ -53,6 +57,7 @@ async def command(
     namespace: str | None,
     output: str,
     *,
+    policies: tuple[NodePolicy, ...],
     evict: bool,
 ) -> None:
     """Check whether a pod would fit now.
@@ -60,10 +65,9 @@ async def command(
     Pods of one gang are checked as a whole; they may be in several documents. Nothing is created,
     reserved or evicted. The exit code is 1 if not all pods fit.
     """
-    content = file.read(MAX_FILE + 1)
-    if len(content) > MAX_FILE:
-        raise SettingsError(f"{file.name} is larger than {MAX_FILE} bytes: write one manifest")
-    read = manifest(content, file.name)
+    if policies and evict:
+        raise click.UsageError("--policy and --evict: use only one of them")
+    read = manifest(_content(file), file.name)
     workloads = tuple(placed(each, namespace) for each in read.workloads)
     gang = gang_of(workloads, read.pod_groups)
     skipped = read.skipped if gang is not None else read.only().skipped
@@ -71,6 +75,11 @@ async def command(
     meant = [text for each in parts for text in _checked(each)]
     if output == "text":
         show(Text(text, style="yellow") for text in meant)
+        show(Text(f"{what} creates no pods and is ignored", style="dim") for what in skipped)
+    if policies:
+        _refuse_gang(gang)
+        await _compare(target, parts[0], policies, output)
+        return
     async with target.connect() as kube, extender_or_reason(target, kube) as (extender, why_not):
         questions = Questions(kube, extender, why_not)
         pods = [await _with_priority(kube, each.pod) for each in parts]
@@ -80,8 +89,6 @@ async def command(
         else:
             answer = await questions.what_if(pods[0], parts[0].count, evict=evict)
     if output == "text":
-        for what in skipped:
-            show([Text(f"{what} creates no pods and is ignored", style="dim")])
         show([f"{gang.what if gang is not None else parts[0].counted}:"])
         show(lines.draw(answer, evict=evict))
         if questions.why_not:
@@ -90,6 +97,41 @@ async def command(
     else:
         show_document(answer, output)
     if not answer.fits:
+        raise click.exceptions.Exit(NO)
+
+
+def _content(file: IO[bytes]) -> bytes:
+    content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise SettingsError(f"{file.name} is larger than {MAX_FILE} bytes: write one manifest")
+    return content
+
+
+def _refuse_gang(gang: WantedGang | None) -> None:
+    if gang is not None:
+        raise SettingsError(
+            f"{gang.what}: --policy is for pods that are in no gang; gpushare simulate --policy "
+            "compares policies for gangs too"
+        )
+
+
+async def _compare(
+    target: Target, wanted: Wanted, policies: tuple[NodePolicy, ...], output: str
+) -> None:
+    async with target.connect() as kube:
+        pod = await _with_priority(kube, wanted.pod)
+        question, extras = read_question({"pod": pod, "count": wanted.count})
+        cluster = await listed_cluster(kube)
+    try:
+        found = compare(cluster, question, extras, policies)
+    except RequestError as err:
+        raise No(f"{wanted.what} fits on no node: {err}") from err
+    if output == "text":
+        show([f"{wanted.counted}:"])
+        show(draw(found))
+    else:
+        show_document(found, output)
+    if not found.fits:
         raise click.exceptions.Exit(NO)
 
 

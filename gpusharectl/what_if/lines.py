@@ -52,7 +52,7 @@ def draw(answer: Answer, *, evict: bool = False) -> Iterator[Text]:
         yield Text("why not, by number of nodes:" if asked == 1 else "why not one more:")
         yield from reasons(answer.reasons)
         yield from _plan(answer) if evict else victims(answer)
-    yield from unchecked(answer)
+    yield from unchecked(answer.not_checked)
 
 
 def _gang(answer: Answer, gang: GangOutlook, *, evict: bool) -> Iterator[Text]:
@@ -65,10 +65,10 @@ def _gang(answer: Answer, gang: GangOutlook, *, evict: bool) -> Iterator[Text]:
         yield Text(f"With more quota: {gang.text}")
     else:
         yield Text(gang.text)
-    yield from _places(answer.places)
+    yield from places(answer.places)
     if evict and not answer.fits:
         yield from _plan(answer)
-    yield from unchecked(answer)
+    yield from unchecked(answer.not_checked)
 
 
 def _quota(answer: Answer, found: QuotaOutlook) -> Text:
@@ -81,8 +81,9 @@ def _quota(answer: Answer, found: QuotaOutlook) -> Text:
     )
 
 
-def _places(places: Iterable[PlaceView]) -> Iterator[Text]:
-    for place in places:
+def places(found: Iterable[PlaceView]) -> Iterator[Text]:
+    """Yield how many pods are where."""
+    for place in found:
         on = f", {gpus(place.cards)}" if place.cards else ""
         yield Text(f"  {place.node}{on}: {place.pods}")
 
@@ -102,12 +103,12 @@ def _plan(answer: Answer) -> Iterator[Text]:
         for pod in eviction.pods:
             yield _victim(pod, Amounts(answer.unit_mib), f"{eviction.node}  ")
     yield Text("places after that:")
-    yield from _places(found.places)
+    yield from places(found.places)
 
 
-def unchecked(answer: Answer) -> list[Text]:
+def unchecked(texts: Iterable[str]) -> list[Text]:
     """List what may still keep the pod Pending."""
-    listed = ["not checked:", *(f"  {each}" for each in answer.not_checked)]
+    listed = ["not checked:", *(f"  {each}" for each in texts)]
     return [Text(line, style="dim") for line in listed]
 
 
