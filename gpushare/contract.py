@@ -43,6 +43,10 @@ ANNOTATION_GANG_ZONE: Final = "gpushare.aliyun.com/gang-zone"
 # Namespace label, operator: pods that request GPU memory and members of gangs begin gated here.
 LABEL_QUEUE: Final = "gpushare.aliyun.com/queue"
 
+# Label of a pod or namespace, user or operator: "false" keeps the component avoid-gpu-nodes from
+# pods without GPU.
+LABEL_AVOID_GPU_NODES: Final = "gpushare.aliyun.com/avoid-gpu-nodes"
+
 # Namespace annotation, operator: the units that the pods of the namespace may use at one time.
 ANNOTATION_QUOTA: Final = "gpushare.aliyun.com/quota"
 

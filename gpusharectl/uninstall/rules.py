@@ -66,6 +66,7 @@ _SCHEDULER_NAME: Final = "gpushare-scheduler-name"
 _GATES: Final = "gpushare-gates"  # of the component gates
 _PREEMPTION: Final = "gpushare-preemption"  # of the component of that name
 _AUTOSCALING: Final = "gpushare-autoscaling"
+_AVOID_GPU_NODES: Final = "gpushare-avoid-gpu-nodes"  # of the component avoid-gpu-nodes
 _POLICIES: Final = (
     _AUTOSCALING,
     "gpushare-bindings",
@@ -96,7 +97,7 @@ POLICIES: Final = (
     ObjectKind("ValidatingAdmissionPolicy", _ADMISSION, _POLICIES, ""),
     ObjectKind("MutatingWebhookConfiguration", _ADMISSION, (_SCHEDULER_NAME, _GATES), ""),
     *(
-        ObjectKind(kind, group, (_SCHEDULER_NAME, _GATES), "")
+        ObjectKind(kind, group, (_AVOID_GPU_NODES, _SCHEDULER_NAME, _GATES), "")
         for group in (_ADMISSION, f"{_ADMISSION}beta1")  # by default the second is not served
         for kind in ("MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy")
     ),

@@ -31,7 +31,7 @@ Without a cluster, Helm assumes all of them, but before 1.36 they are off by def
 {{- with $found }}{{ first . }}{{ end -}}
 {{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}
 v1
-{{- else if has "policy" (list .Values.secondScheduler.setSchedulerName .Values.gates.by) -}}
+{{- else if or .Values.avoidGpuNodes (has "policy" (list .Values.secondScheduler.setSchedulerName .Values.gates.by)) -}}
 v1beta1
 {{- end -}}
 {{- end -}}

@@ -35,6 +35,7 @@ SAME: dict[str, dict[str, Any]] = {
         "autoscaling": {"enabled": True},
         "extender": {"configuration": {"queue": {"autoscaled": False}}},
     },
+    "daemonset/components/avoid-gpu-nodes": {"avoidGpuNodes": True},
     "daemonset/components/before-1.30": {"policies": False},
     "daemonset/components/default-runtime": {"plugin": {"runtimeClassName": ""}},
     "daemonset/components/driver-root": {"plugin": {"driverRoot": DRIVER}},

@@ -71,6 +71,11 @@ def test_kube_scheduler_has_the_clusters_version_without_the_providers_suffix(cl
             {**WEBHOOK, "policies": False},
             "setSchedulerName is webhook, but Kubernetes v1.27.5 ignores the webhook's match cond",
         ),
+        (
+            "1.33.5",
+            {"avoidGpuNodes": True},
+            "avoidGpuNodes is true, but the API server of Kubernetes v1.33.5 serves no Mutating",
+        ),
     ],
 )
 def test_versions_that_are_too_old_are_refused(version, values, said):
@@ -137,6 +142,16 @@ def test_policy_or_webhook_gates_pods_by_what_the_cluster_has(version, values, w
     assert targets == ([] if port is None else [port])
     names = {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"}
     assert "gpushare-gates" in names
+
+
+@pytest.mark.parametrize(("version", "api"), [("1.34.4", "v1beta1"), ("1.36.0", "v1")])
+def test_the_policy_that_keeps_pods_off_gpu_nodes_has_the_version_that_the_cluster_serves(
+    version, api
+):
+    objects = of_version(version, {"avoidGpuNodes": True})
+    found = [each for each in objects if each["kind"].startswith("MutatingAdmissionPolicy")]
+    assert [each["apiVersion"] for each in found] == [f"admissionregistration.k8s.io/{api}"] * 2
+    assert {each["metadata"]["name"] for each in found} == {"gpushare-avoid-gpu-nodes"}
 
 
 def test_both_webhooks_are_of_one_service_and_one_authority():

@@ -29,6 +29,7 @@ from gpushare.contract import (
     EXTENDER_PORT,
     EXTENDER_PREFIX,
     GATE_ADMISSION,
+    LABEL_AVOID_GPU_NODES,
     LABEL_GANG,
     LABEL_KUEUE_GROUP,
     LABEL_NODE,
@@ -325,6 +326,28 @@ def test_the_webhook_of_gates_is_where_the_extender_listens(render):
     assert without == shipped, "the component repeats the base's file"
 
 
+def test_pods_may_do_without_the_policy_that_keeps_them_off_gpu_nodes(render):
+    name = "gpushare-avoid-gpu-nodes"
+    objects = render("daemonset/components/avoid-gpu-nodes")
+    spec = objects.one("MutatingAdmissionPolicy", name)["spec"]
+    assert objects.one("MutatingAdmissionPolicyBinding", name)["spec"] == {"policyName": name}
+    assert spec["failurePolicy"] == "Ignore"
+    match = spec["matchConstraints"]
+    opted_out = {"key": LABEL_AVOID_GPU_NODES, "operator": "NotIn", "values": ["false"]}
+    assert match["objectSelector"]["matchExpressions"] == [opted_out]
+    own, other = match["namespaceSelector"]["matchExpressions"]
+    assert (own["operator"], own["values"]) == ("NotIn", ["kube-system", NAMESPACE])
+    assert other == opted_out
+    (added,) = (each["jsonPatch"]["expression"] for each in spec["mutations"])
+    (selector,) = objects.pod("deviceplugin")["nodeSelector"].items()
+    assert selector == (LABEL_NODE, "true")
+    assert f'key: "{LABEL_NODE}", operator: "NotIn", values: ["true"]' in added
+
+
+def test_the_plugin_tolerates_the_taint_that_keeps_pods_without_gpu_off_its_node(render):
+    assert render(BASE).pod("deviceplugin")["tolerations"] == [{"operator": "Exists"}]
+
+
 def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
     objects = render(BASE)
     patched = {
@@ -595,7 +618,14 @@ def test_components_that_do_not_exclude_each_other_go_together(render_own, runti
     others = {"before-1.30", "network-policy", "preemption", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root", "simulated-gpus"}
     # before-1.30 has no place for them.
-    with_policies = {"autoscaling", "gates", "gates-webhook", "scheduler-name", "startup-taint"}
+    with_policies = {
+        "autoscaling",
+        "avoid-gpu-nodes",
+        "gates",
+        "gates-webhook",
+        "scheduler-name",
+        "startup-taint",
+    }
     assert others | exclusive | with_policies == {Path(each).name for each in COMPONENTS}
     objects = render_own(own(runtime, binding, *sorted(others)))
     settings = plugin_settings(objects)

@@ -47,6 +47,7 @@ def test_everything_that_the_chart_can_install_goes(sets, certificates):
         "criticalPodsQuota": True,
         "networkPolicy": True,
         "gates": {**on, "by": sets},
+        "avoidGpuNodes": True,
         "preemption": on,
         "plugin": {"startupTaint": True},
         "reading": on,

@@ -78,6 +78,10 @@ RUN_BY: Final = tuple(
         (r"kubectl apply -k my-cluster", _MIGRATION),
         (r"kubectl label namespace default gpushare.aliyun.com/queue=true", _GATES),
         (
+            r"kubectl taint nodes -l gpushare=true aliyun.com/gpu-mem=:PreferNoSchedule",
+            "test_a_soft_taint_does_the_same_without_the_policy",
+        ),
+        (
             r"kubectl annotate --overwrite namespace team gpushare.aliyun.com/quota=.*",
             "test_a_pod_over_the_quota_waits_until_pods_end_or_the_quota_is_raised",
         ),
