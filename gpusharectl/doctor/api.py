@@ -92,6 +92,16 @@ class Api:
         section = settings.get("preemption")
         return isinstance(section, dict) and section.get("enabled") is True
 
+    async def placement(self) -> dict[str, Any] | None:
+        """Return the section ``policy`` of the same file, empty if it has none."""
+        settings = await self._settings()
+        if settings is None:
+            return None
+        section = settings.get("policy") or {}
+        if not isinstance(section, dict):
+            raise RecordError("policy in the extender's configuration is not a mapping")
+        return section
+
     async def _settings(self) -> dict[str, Any] | None:
         for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):
             if name := pod.configuration:

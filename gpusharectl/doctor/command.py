@@ -16,8 +16,8 @@ from gpusharectl.doctor.checks import (
     installation,
     nodes,
     nvidia,
+    packing,
     pods,
-    preemption,
     quotas,
     scheduler,
     second_scheduler,
@@ -39,7 +39,7 @@ CHECKS = (
     *access.CHECKS,
     *gates.CHECKS,
     *quotas.CHECKS,
-    *preemption.CHECKS,
+    *packing.CHECKS,
     *pods.CHECKS,
 )
 

@@ -55,6 +55,7 @@ async def gather(
         "gating": known(api.gating()),
         "gates": known(api.gates()),
         "preempts": known(api.preempts()),
+        "placement": known(api.placement()),
     }
     async with asyncio.TaskGroup() as group:
         tasks = {name: group.create_task(get) for name, get in wanted.items()}

@@ -1,4 +1,4 @@
-"""Check accounts, policies, quotas and runtime classes (pure)."""
+"""Check accounts, their rights, policies, quotas and runtime classes (pure)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,10 +10,12 @@ from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, un
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
+    LISTS_BUDGETS,
     LISTS_NAMESPACES,
     OPTIONAL,
     PATCHES,
     PLUGIN,
+    PREEMPTS,
     Facts,
     Permission,
     Unknown,
@@ -70,6 +72,20 @@ QUOTA_USED_UP = warning(
     "even become Pending",
     "raise requests.aliyun.com/gpu-mem in it, or delete pods: kubectl -n {namespace} describe "
     "resourcequota {name}",
+)
+PREEMPTION_NOT_PERMITTED = problem(
+    "PreemptionNotPermitted",
+    "the extender is to evict pods for more important ones, and may not, so pods and gangs with a "
+    "high priority wait for room",
+    "install the component preemption (preemption.enabled), or set preemption.enabled: false in "
+    "the extender's configuration",
+)
+PREEMPTION_OFF = warning(
+    "PreemptionOff",
+    "the extender has the rights of the component preemption, and evicts no pod for a more "
+    "important one",
+    "set preemption.enabled: true in the extender's configuration (docs/install.md, Preemption), "
+    "or remove the component (preemption.enabled)",
 )
 
 
@@ -209,6 +225,28 @@ def _quotas_leave_room(facts: Facts) -> Iterator[DoctorFinding]:
             yield QUOTA_USED_UP.of(about, found, namespace=quota.namespace, name=quota.name)
 
 
+def _setting_and_rights_agree(facts: Facts) -> Iterator[DoctorFinding]:
+    if isinstance(facts.preempts, Unknown):
+        yield unchecked("the setting preemption of the extender", facts.preempts)
+        return
+    given = {each: facts.permissions.get(each) for each in PREEMPTS}
+    missing = [each for each, is_given in given.items() if is_given is False]
+    unknown = [each for each in given.values() if isinstance(each, Unknown)]
+    if unknown:
+        yield unchecked("the rights of the extender's preemption", unknown[0])
+    elif facts.preempts and missing:
+        found = f"preemption.enabled is true, and it may not {', '.join(map(words, missing))}"
+        yield PREEMPTION_NOT_PERMITTED.of(EXTENDER, found)
+    elif not facts.preempts and given[LISTS_BUDGETS]:
+        found = f"it may {words(LISTS_BUDGETS)}, and preemption.enabled is not true"
+        yield PREEMPTION_OFF.of(EXTENDER, found)
+
+
+def _is_off(facts: Facts) -> str:
+    is_on = facts.preempts or facts.permissions.get(LISTS_BUDGETS) is True
+    return "" if is_on else "the extender evicts no pods for more important ones"
+
+
 CHECKS: Final = (
     Check(_GROUP, "gpushare's accounts have their rights", _accounts_may, subjects.installation),
     Check(
@@ -219,4 +257,10 @@ CHECKS: Final = (
     ),
     Check(_GROUP, "the plugin's RuntimeClass exists", _runtime_is_there, _no_runtime_class),
     Check(_GROUP, "no quota is used up", _quotas_leave_room, _no_quotas),
+    Check(
+        "Preemption",
+        "the extender has setting and rights of its preemption",
+        _setting_and_rights_agree,
+        _is_off,
+    ),
 )

@@ -155,10 +155,10 @@ class Facts:
 
     The keys of programs are pod names, those of schedulers names for people, those of NodePorts
     the Service's namespace and name. ``memory_unit`` is None if no extender has a configuration
-    file; ``gates`` and ``preempts`` are settings in it, and likewise. ``warned`` are the Events of
-    the namespace, the newest last. ``webhooks`` are by their names. ``queues`` are the namespaces
-    where pods begin gated, ``gating`` the kinds of objects that do it and are there. ``limits`` are
-    the namespaces with a quota, also if it cannot be read.
+    file; ``gates``, ``preempts`` and ``placement``, its section ``policy``, are likewise.
+    ``warned`` are the Events of the namespace, the newest last. ``webhooks`` are by their names.
+    ``queues`` are the namespaces where pods begin gated, ``gating`` the kinds of objects that do it
+    and are there. ``limits`` are the namespaces with a quota, also if it cannot be read.
     """
 
     version: str
@@ -188,6 +188,7 @@ class Facts:
     gating: frozenset[str] | Unknown = frozenset()
     gates: bool | Unknown | None = None
     preempts: bool | Unknown | None = None
+    placement: Mapping[str, Any] | Unknown | None = None
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
         """Return gpushare's own pods of ``programs`` that are not terminating."""

@@ -106,7 +106,9 @@ async def test_what_gates_pods_and_the_settings_of_the_extender_are_read(tmp_pat
             "metadata": {"name": "gpushare-gates"}
         },
         "/api/v1/namespaces/gpushare-system/configmaps/c": {
-            "data": {"extender.yaml": "gates: off\npreemption: {enabled: true}"}
+            "data": {
+                "extender.yaml": "gates: off\npreemption: {enabled: true}\npolicy: {candidates: 0}"
+            }
         },
     }
     volume = SeenVolume(name="configuration", config_map=ConfigMapSource("c"))
@@ -118,6 +120,7 @@ async def test_what_gates_pods_and_the_settings_of_the_extender_are_read(tmp_pat
     assert found.gating == {"mutatingadmissionpolicybindings"}
     assert found.gates is False
     assert found.preempts is True
+    assert found.placement == {"candidates": 0}
 
 
 @pytest.mark.parametrize(

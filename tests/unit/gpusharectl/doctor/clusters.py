@@ -22,6 +22,7 @@ from gpushare.objects.model import (
     ObjectMeta,
     OwnerReference,
     PodCondition,
+    Resources,
 )
 from gpusharectl.doctor.checks.access import POLICIES, needed
 from gpusharectl.doctor.checks.scheduler import plain
@@ -98,6 +99,21 @@ def pod(
         ObjectMeta(name, namespace, name, annotations=dict(annotations), labels=labels or {}),
         SeenSpec(on, (container("main", units),), scheduler_name=scheduler),
         SeenStatus("Running" if on else "Pending", conditions=conditions),
+    )
+
+
+def loaded(
+    name: str, on: str | None, owner: str = "", *, gpu_mem: str = "", **amounts: str
+) -> SeenPod:
+    """A pod with these requests, and with an owner of this kind."""
+    asked = {**amounts, **({RESOURCE_MEMORY: gpu_mem} if gpu_mem else {})}
+    made = pod(name, gpu_mem or None, on=on)
+    owners = (OwnerReference(kind=owner, name=owner),) if owner else None
+    containers = (SeenContainer("main", Resources(dict(asked), dict(asked))),)
+    return msgspec.structs.replace(
+        made,
+        metadata=msgspec.structs.replace(made.metadata, owner_references=owners),
+        spec=msgspec.structs.replace(made.spec, containers=containers),
     )
 
 
@@ -182,6 +198,7 @@ def well(**changes: Any) -> Facts:
         "extenders": EXTENDERS,
         "election": LeaderElection("extender-cp1", 6, is_renewed=True),
         "memory_unit": "MiB",
+        "placement": {},
         "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},
         "policies": frozenset(POLICIES),
         "policy_bindings": frozenset(POLICIES),

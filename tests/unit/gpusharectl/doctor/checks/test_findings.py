@@ -63,6 +63,7 @@ from tests.unit.gpusharectl.doctor.clusters import (
     control_plane,
     eks,
     labelled,
+    loaded,
     node,
     of_daemon_set,
     own,
@@ -201,6 +202,13 @@ def with_operator(found: OperatorSettings, plugin: Workload) -> Facts:
     return well(operators=(found,), workloads={**well().workloads, PLUGINS: plugin})
 
 
+def short_of_cpu() -> Facts:
+    """Pods without GPU hold all the cores that pods with GPU memory have left on a node."""
+    found = with_node(with_status("n1", {}, {"cpu": "8"}))
+    trains, web = loaded("trains", "n1", cpu="1", gpu_mem="4"), loaded("serves", "n1", cpu="7")
+    return well(nodes=found.nodes, pods=(*found.pods, trains, web))
+
+
 def requesting(limits: dict[str, str], *, scheduler: str = "default-scheduler") -> SeenPod:
     """A Pending pod with these limits."""
     made = pod("asks", None, on=None, scheduler=scheduler)
@@ -288,6 +296,9 @@ BREAKS: dict[str, Callable[[], Facts]] = {
         with_preemption(), permissions={**WELL.permissions, **dict.fromkeys(PREEMPTS, False)}
     ),
     "PreemptionOff": lambda: replace(with_preemption(), preempts=False),
+    "GpuNodesShortOfCpu": short_of_cpu,
+    "CandidatesUnlimited": lambda: well(placement={"candidates": 0}),
+    "NodePolicySpread": lambda: well(placement={"node": "spread"}),
     "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
     "NvidiaRuntimeUnreachable": lambda: with_node(injected("n2", "runtime-cdi", "mine")),
     "PodNeedsNvidiaRuntime": lambda: with_node(injected("n1", "runtime", "nvidia")),
@@ -441,13 +452,17 @@ DEPENDS = {
     "DriverRootDiffers",
     "ExtenderNotBeside",
     "ExtenderNeverAsked",
+    "GateUnprotected",
     "NoLeader",
+    "NoNodeShared",
     "NvidiaRuntimeIsDefault",
     "NvidiaRuntimeUnreachable",
     "PluginNewer",
     "PluginWithoutDriver",
     "PodOfAnotherScheduler",
+    "PodsNotGated",
     "PolicyMissing",
+    "QuotaInQueue",
     "RuntimeClassMissing",
     "SecondSchedulerVersion",
     "UnitsMixed",
@@ -474,6 +489,7 @@ UNKNOWNS: dict[str, Any] = {
     "gating": UNKNOWN,
     "gates": UNKNOWN,
     "preempts": UNKNOWN,
+    "placement": UNKNOWN,
 }
 
 

@@ -1,0 +1,104 @@
+"""How much CPU of GPU nodes pods without GPU hold, and how much GPU memory lacks it (pure)."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpushare.annotations.pod_annotations import request_of
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.errors import RequestError
+from gpushare.objects.model import Node
+from gpushare.objects.pod_requests import MILLI, Amounts, read_amounts, requests_of
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import Facts
+from gpusharectl.doctor.facts.seen import SeenPod
+from gpusharectl.doctor.facts.shared_nodes import shared_nodes, units_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCpu:
+    """CPU of a GPU node, in thousandths of a core, and GPU memory, in units.
+
+    ``held`` is what pods without GPU request; pods that belong to the node, of DaemonSets and
+    static ones, do not count. ``stranded`` is the free GPU memory that lacks CPU because of them,
+    for pods that request as much CPU per unit as those of the cluster do.
+    """
+
+    node: str
+    total: int
+    held: int
+    units: int
+    stranded: int
+
+
+def cpu_of_gpu_nodes(facts: Facts) -> list[NodeCpu]:
+    """Return the CPU of the nodes that share their GPUs and state their CPU.
+
+    Raises RequestError if an amount cannot be read.
+    """
+    usual = _asked_with_gpu_memory(facts)
+    by_node: dict[str, list[SeenPod]] = {}
+    for pod in facts.pods:
+        if pod.node and not pod.is_terminal:
+            by_node.setdefault(pod.node, []).append(pod)
+    return [
+        _node_cpu(node, by_node.get(node.name, ()), usual)
+        for node in shared_nodes(facts)
+        if units_of(node.allocatable) and "cpu" in node.allocatable
+    ]
+
+
+def _node_cpu(node: Node, pods: Iterable[SeenPod], usual: Amounts) -> NodeCpu:
+    total = read_amounts({"cpu": node.allocatable["cpu"]}, f"node {node.name}")["cpu"]
+    units = units_of(node.allocatable)
+    held, cpu, free = 0, total, units
+    for pod in pods:
+        asked = requests_of(pod)
+        cpu -= asked.get("cpu", 0)
+        free -= asked.get(RESOURCE_MEMORY, 0) // MILLI
+        if not (_may_use_gpus(pod) or _belongs_to_its_node(pod)):
+            held += asked.get("cpu", 0)
+    stranded = _usable(free, cpu + held, usual) - _usable(free, cpu, usual)
+    return NodeCpu(node.name, total, held, units, stranded)
+
+
+def _usable(free: int, cpu: int, usual: Amounts) -> int:
+    """Return the units, of ``free`` ones, for which there is CPU at the usual ratio."""
+    if not usual["cpu"]:
+        return max(0, free)
+    return max(0, min(free, cpu * usual[RESOURCE_MEMORY] // usual["cpu"]))
+
+
+def is_gpu(resource: str) -> bool:
+    """Return whether a resource is GPUs or parts of them, of any product.
+
+    The component ``avoid-gpu-nodes`` decides the same.
+    """
+    return resource.startswith("nvidia.com/") or "gpu" in resource
+
+
+def _asked_with_gpu_memory(facts: Facts) -> Amounts:
+    """Return the CPU and the units that all pods with GPU memory request, also Pending ones."""
+    found = {"cpu": 0, RESOURCE_MEMORY: 0}
+    for pod in subjects.requests_share(facts):
+        try:
+            units = request_of(pod).units
+        except RequestError:  # another check names the pod
+            continue
+        found["cpu"] += requests_of(pod).get("cpu", 0)
+        found[RESOURCE_MEMORY] += units
+    return found
+
+
+def _may_use_gpus(pod: SeenPod) -> bool:
+    return bool(pod.spec.resource_claims) or any(map(is_gpu, _resources(pod)))
+
+
+def _resources(pod: SeenPod) -> Iterator[str]:
+    for container in (*pod.init_containers, *pod.containers):
+        yield from container.requests
+        yield from container.limits
+
+
+def _belongs_to_its_node(pod: SeenPod) -> bool:
+    owners = pod.metadata.owner_references or ()
+    return any(owner.kind in {"DaemonSet", "Node"} for owner in owners)
