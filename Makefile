@@ -14,7 +14,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= gpushare:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image release setup
+.PHONY: help taste demo cluster down test trials soak lint bench bench-all bench-placement pictures hardware image release setup
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,11 @@ bench: setup  ## measure every cost against its lower bound, in one table, 6 min
 
 bench-all: setup  ## the same, and pods bound per second on up to 5,000 nodes, 30 minutes
 	$(RUN) python -m bench --all
+
+# TRACE is a folder with CSV files of Alibaba's trace openb; without it a generated trace is used.
+TRACE ?=
+bench-placement: setup  ## measure how much of the GPUs each placement policy allocates, beside FGD and others (20 minutes with a trace)
+	$(RUN) python -m bench.placement $(if $(TRACE),--trace $(TRACE))
 
 pictures: setup  ## take the screenshots of the live page in docs/ again (root, Linux)
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or reason_once or played" tests/integration/extender tests/integration/gpusharectl/test_serve.py

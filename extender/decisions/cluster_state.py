@@ -15,6 +15,8 @@ from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
+from gpushare.demand.mix import Mix
+from gpushare.demand.scarcity import NOT_KNOWN, Left
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
@@ -22,7 +24,7 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import Amounts, Requests, requests_of
+from gpushare.objects.pod_requests import Amounts, Requests, read_amounts, requests_of
 from gpushare.placement import verdict
 from gpushare.placement.node_resources import free_resources
 from gpushare.placement.rank import Policies
@@ -50,6 +52,7 @@ class ClusterState:
     ``ending`` knows the pods on nodes that are being deleted.
     ``rooms`` are for sentences about Pending pods. ``gangs``, ``preemptions`` and ``queue`` are
     what people see of these. ``victim_rules`` say which pods may be evicted by configuration.
+    ``mix`` counts what pods request, and ``scarcity`` is what follows from it for ranking nodes.
     """
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
@@ -80,6 +83,9 @@ class ClusterState:
         self.preemptions: PreemptionStates = NO_PREEMPTIONS
         self.queue: QueueStates = NO_QUEUE
         self.victim_rules = Rules()
+        self.mix = Mix()
+        self.scarcity = NOT_KNOWN
+        self._allocatable: dict[str, tuple[Node, Left]] = {}
         self.group_of = self.groups.of
         self.requests_used = self.use.requests_of
         self.will_end = self.ending.will_end
@@ -88,6 +94,10 @@ class ClusterState:
     def pods_of(self, node: str) -> Iterator[Pod]:
         """Return the live pods bound to a node that name our resources."""
         return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
+
+    def drop_node(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self._allocatable.pop(name, None)
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
@@ -165,13 +175,50 @@ class ClusterState:
         A pod's own reservations do not count, nor claims below its ``priority``; None counts all.
         """
         look = self.look(node, pod_uid, priority)
-        return verdict.decide(look, request, self.policies, self.unit_mib, node)
+        return self.decide(look, request, node)
+
+    def decide(self, look: Look, request: Request, node: str) -> Verdict:
+        """Judge a node by its look."""
+        return verdict.decide(
+            look, request, self.policies, self.unit_mib, node, scarcity=self.scarcity
+        )
 
     def look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
         """Return what is the same for all requests on one node."""
         account = self.ledger.account(node, besides=pod_uid, priority=priority)
         expected = self.pods.expected_units(node)
-        return verdict.look(account, self.closed.get(node), self.unit_mib, expected)
+        closed = self.closed.get(node)
+        left = self._left(node, pod_uid, priority) if closed is None else None
+        return verdict.look(account, closed, self.unit_mib, expected, left)
+
+    def allocatable(self, name: str) -> Left | None:
+        """Return a node's CPU and memory for pods, in thousandths; None if that is unknown."""
+        node = self.nodes.get(name)
+        if node is None:
+            return None
+        known = self._allocatable.get(name)
+        if known is not None and known[0] is node:
+            return known[1]
+        try:
+            found = read_amounts(node.allocatable, name)
+        except RequestError:
+            return None
+        amounts = found.get("cpu", 0), found.get("memory", 0)
+        self._allocatable[name] = node, amounts
+        return amounts
+
+    def _left(self, name: str, besides: str, priority: int | None) -> Left | None:
+        """Return the CPU and memory of ``free_resources``, which filter needs for many nodes."""
+        used, every = self.use.used(name), self.allocatable(name)
+        if used is None or every is None:
+            return None
+        cpu = every[0] - used.get("cpu", 0)
+        memory = every[1] - used.get("memory", 0)
+        kept = self.ledger.kept_resources(name, besides=besides, priority=priority)
+        for amounts in (kept, *self._being_bound(name, besides)):
+            cpu -= amounts.get("cpu", 0)
+            memory -= amounts.get("memory", 0)
+        return cpu, memory
 
 
 def _none_ended(_: Group) -> int:

@@ -3,7 +3,7 @@
 What is remembered here only makes decisions better or faster: after a restart it begins empty.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,10 +23,11 @@ from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
-from gpushare.placement import card_choice, verdict
+from gpushare.placement import card_choice
 from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
+from gpushare.placement.scarcity_learner import ScarcityLearner
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.placement.verdict_cache import VerdictCache, Verdicts
 from gpushare.planning.ask import ZoneRole
@@ -57,8 +58,10 @@ class Scheduling:
         self._few = candidates
         self._pods, self._ledger = state.pods, state.ledger
         self._cache = VerdictCache(state.ledger.changes, self._names, self._judge)
+        self._scarcity = ScarcityLearner()
         self._looks: dict[str, Look] = {}  # as of ``_looks_at``
-        self._looks_at = 0
+        self._looks_at = self._uses_at = 0
+        self._scarcity_at = -1
 
     def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to this pod, which begins a new attempt."""
@@ -193,12 +196,32 @@ class Scheduling:
         return None
 
     def _judge(self, node: str, request: Request) -> Verdict:
+        return self.state.decide(self._look(node), request, node)
+
+    def _look(self, node: str) -> Look:
         look = self._looks.get(node)
         if look is None:
             look = self.state.look(node)
             if look.cards is not None:  # otherwise the node may be deleted for good
                 self._looks[node] = look
-        return verdict.decide(look, request, self.state.policies, self.state.unit_mib, node)
+        return look
+
+    def renewing_scarcity(self) -> Iterator[None]:
+        """Learn what has become scarce, and judge all nodes by it, in short steps."""
+        self._drop_changed_looks()
+        if self._looks_at == self._scarcity_at:
+            return
+        self._scarcity_at, state = self._looks_at, self.state
+        yield from self._scarcity.renewing(state.mix, self._open_nodes())
+        if self._scarcity.now is not state.scarcity:
+            state.scarcity = self._scarcity.now
+            yield from self._cache.renewing()
+
+    def _open_nodes(self) -> Iterator[tuple[FreeCards, int]]:
+        for name in list(self._ledger.nodes()):
+            cards, every = self._look(name).cards, self.state.allocatable(name)
+            if cards is not None:
+                yield cards, every[0] if every is not None else 0
 
     def _verdicts(self, request: Request, pod: Pod, nodes: Sequence[str]) -> Verdicts:
         """Return what is known about nodes for a pod that is asked about on ``nodes``.
@@ -206,14 +229,7 @@ class Scheduling:
         Claims for less important pods count if it fits on one of these without their room.
         """
         uid, ledger = pod.metadata.uid, self._ledger
-        changes = ledger.changes
-        changed = changes.since(self._looks_at)
-        if changed is None:
-            self._looks.clear()
-        else:
-            for name in changed:
-                self._looks.pop(name, None)
-        self._looks_at = changes.now
+        self._drop_changed_looks()
         verdicts = self._cache.of(request)
         priority = pod.priority
         own, outranked = ledger.reserved_on(uid), ledger.outranked(priority)
@@ -224,6 +240,21 @@ class Scheduling:
             if not outranked or any(node in verdicts.fits for node in nodes):
                 break
         return verdicts
+
+    def _drop_changed_looks(self) -> None:
+        changes, uses = self._ledger.changes, self.state.use.changes
+        used = uses.since(self._uses_at)
+        for name in self._looks if used is None else used:
+            if name in self._looks:
+                changes.add(name)  # pods without GPU memory came or went
+        self._uses_at = uses.now
+        changed = changes.since(self._looks_at)
+        if changed is None:
+            self._looks.clear()
+        else:
+            for name in changed:
+                self._looks.pop(name, None)
+        self._looks_at = changes.now
 
     def _expect(self, pod: Pod, node: str, request: Request, now: float) -> None:
         uid = pod.metadata.uid

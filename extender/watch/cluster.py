@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from extender.decisions.autoscaling.placeholders import is_placeholder
@@ -23,6 +24,7 @@ from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import Phase
 from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
+from gpushare.errors import RequestError
 from gpushare.groups.reasons import TEXTS as OF_GANGS
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import resources_used
@@ -83,6 +85,7 @@ class ClusterWatch:
                 report_at = clock.monotonic() + REPORT_SECONDS
                 self.expire_plans()
                 self.scheduling.nominated.renew()
+                await in_slices(self.scheduling.renewing_scarcity())
                 if self.state.namespaces.version:  # some are limited or queued
                     await in_slices(self.state.namespace_use.renewing())
                 await in_slices(self.report_pending())
@@ -141,6 +144,7 @@ class ClusterWatch:
         if is_repeated and difference is None and not is_edited:
             return
         record = self.pods.update(pod)
+        self._learn(before, pod)
         if node:
             self.state.use.put(uid, node, resources_used(pod))
         if is_edited and uid not in self.pods.edited:
@@ -156,6 +160,12 @@ class ClusterWatch:
         self.state.ending.put(pod)
         self._nominated_changed(pod)
         self.scheduling.gangs.member_changed(pod)
+
+    def _learn(self, before: Pod | None, pod: Pod) -> None:
+        """Count what a pod requests when it is first seen."""
+        if before is None:
+            with suppress(RequestError):  # filter says what is wrong
+                self.state.mix.add(self.pods.request_of(pod))
 
     def use_changed(self, pod: PodUse) -> None:
         """Take a pod about which gpushare does not decide, or does no longer."""
@@ -364,7 +374,7 @@ class ClusterWatch:
         self.state.closed.pop(node, None)
 
     def _drop_node(self, name: str) -> None:
-        self.state.nodes.pop(name, None)
+        self.state.drop_node(name)
         self.state.use.changes.add(name)
         self.state.soft_taints.drop(name)
         self._open(name)

@@ -30,7 +30,7 @@ from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import MILLI, Amounts, requests_of
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_resources import insufficient
+from gpushare.placement.node_resources import insufficient, left_of
 from gpushare.placement.rank import rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.placement.room import NodeRoom
@@ -359,7 +359,9 @@ class _Search:
             yield
             if room.account is None:
                 continue
-            place = rank(FreeCards(room.account), request, known.policies, room.name)
+            left = room.left(known, self._pod)
+            cards = FreeCards(room.account, left=left_of(left) if left else None)
+            place = rank(cards, request, known.policies, room.name, scarcity=known.scarcity)
             if place is not None:
                 ranked.append((place, room, room.account))
         lacks: Counter[str] = Counter()

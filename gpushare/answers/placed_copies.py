@@ -18,6 +18,7 @@ class WithCopies:
         self._asked = requests_of(pod)
         self._copies = Counter(place.node for place in places)
         self.unit_mib, self.policies = world.unit_mib, world.policies
+        self.scarcity = world.scarcity
         self.ledger = world.ledger.overlay()
         units = world.request_of(pod).units_per_card
         for number, place in enumerate(places):

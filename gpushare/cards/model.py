@@ -101,6 +101,9 @@ class Request(msgspec.Struct, gc=False, frozen=True):
     ``exposes_cards``: a container that requests no GPU memory does not hide cards, so NVIDIA's
     runtime would give it those that its image names, which are usually all.
 
+    ``cpu`` and ``memory`` are what the pod requests of its node, in thousandths; 0 where only the
+    amounts of GPU memory are read. They rank nodes, and never decide whether the pod fits.
+
     ``units`` is Kubernetes' effective request of the whole pod, ``units_per_card`` its part of each
     card. Both are computed once, because filter compares them with thousands of nodes.
     """
@@ -109,6 +112,8 @@ class Request(msgspec.Struct, gc=False, frozen=True):
     card_count: int = 1
     policy: PlacementPolicy = DEFAULT_POLICY
     runtime_class: str = ""
+    cpu: int = 0
+    memory: int = 0
     units: int = 0  # computed, as are all that follow
     units_per_card: int = 0
     sets_cards: bool = False
@@ -121,6 +126,11 @@ class Request(msgspec.Struct, gc=False, frozen=True):
         force_setattr(self, "sets_cards", any(c.sets_cards for c in self.containers))
         exposed = any(not (c.units or c.hides_cards) for c in self.containers)
         force_setattr(self, "exposes_cards", exposed)
+
+    @property
+    def rank_key(self) -> tuple[int, int, int, bool, bool, str, PlacementPolicy]:
+        """Return what decides about nodes: requests with equal keys rank all nodes equally."""
+        return (self.cpu, *self.fit_key)
 
     @property
     def fit_key(self) -> tuple[int, int, bool, bool, str, PlacementPolicy]:

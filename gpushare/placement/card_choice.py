@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from operator import eq
 from types import MappingProxyType
 from typing import Final
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from gpushare.cards.model import Card, Inventory, Request
 from gpushare.cards.placement_policy import CardPolicy, PlacementPolicy
 from gpushare.contract import BY_CDI, EARLY_BINDING
+from gpushare.demand.scarcity import Left
 from gpushare.ledger.accounts import CardAccount, NodeAccount, summed
 from gpushare.placement.reasons import (
     CORDONED,
@@ -47,13 +49,20 @@ class FreeCard(msgspec.Struct, gc=False, frozen=True, order=True):
 class FreeCards:
     """The cards of a node that take new pods, ordered by free units and then by index.
 
-    ``expected`` are units by UUID that count as used in addition to those of ``account``.
+    ``expected`` are units by UUID that count as used in addition to those of ``account``. ``left``
+    is what the node has besides; None if it is not known. ``empty`` counts entirely free cards;
+    ``model`` is that of all cards, None if they differ.
     """
 
-    __slots__ = ("account", "free", "places", "sizes", "units", "used")
+    __slots__ = ("account", "empty", "free", "left", "model", "places", "sizes", "units", "used")
 
-    def __init__(self, account: NodeAccount, expected: Mapping[str, int] = NOTHING) -> None:
-        self.account = account
+    def __init__(
+        self,
+        account: NodeAccount,
+        expected: Mapping[str, int] = NOTHING,
+        left: Left | None = None,
+    ) -> None:
+        self.account, self.left = account, left
         places = [FreeCard(each.free, each.card.index, each.card) for each in account.open]
         if expected:
             places = [
@@ -66,6 +75,9 @@ class FreeCards:
         self.sizes = [place.card.units for place in self.places]
         self.units = sum(self.sizes)
         self.used = self.units - sum(self.free)
+        models = {place.card.model for place in places}
+        self.model = models.pop() if len(models) == 1 else None
+        self.empty = sum(map(eq, self.free, self.sizes))
 
     def use(self, place: FreeCard, units: int) -> None:
         """Use units of one of ``places``, which must have as many free."""
@@ -73,6 +85,7 @@ class FreeCards:
         del self.places[at], self.free[at], self.sizes[at]
         now = FreeCard(place.free - units, place.number, place.card)
         at = bisect_left(self.places, now)
+        self.empty -= place.free == place.card.units and units > 0
         self.places.insert(at, now)
         self.free.insert(at, now.free)
         self.sizes.insert(at, now.card.units)

@@ -5,6 +5,7 @@ All amounts are in thousandths, as in ``pod_requests``.
 
 from collections.abc import Mapping
 
+from gpushare.demand.scarcity import Left
 from gpushare.objects.model import Node
 from gpushare.objects.pod_requests import Amounts, read_amounts
 
@@ -19,6 +20,11 @@ def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
         for name in left.keys() & amounts.keys():
             left[name] -= amounts[name]
     return left
+
+
+def left_of(free: Mapping[str, int]) -> Left:
+    """Return the CPU and memory of what is free on a node."""
+    return free.get("cpu", 0), free.get("memory", 0)
 
 
 def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:

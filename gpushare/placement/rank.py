@@ -1,8 +1,9 @@
 """Rank the nodes on which a pod fits (pure).
 
-A node's rank is the utilization of the cards that the pod would get there, including the pod; ties
-are broken by the utilization of all its cards. A sum over the node alone would not distinguish
-cards that are all half full from cards of which half are empty, and large pods need empty cards.
+A node's rank is the utilization of the cards that the pod would get there, including the pod. A sum
+over the node alone would not distinguish cards that are all half full from cards of which half are
+empty, and large pods need empty cards. Ties are broken by what the pod costs other pods on the node
+(``demand.scarcity``) for binpack, and by the utilization of all its cards for other policies.
 """
 
 from bisect import bisect_left
@@ -14,11 +15,13 @@ from typing import Final
 
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
+from gpushare.demand.scarcity import NOT_KNOWN, Scarcity, cost
 from gpushare.placement.card_choice import FreeCards, select
 
 Shape = tuple[tuple[float, float], ...]  # (utilization in percent, score), in rising order
 
 _BINPACK: Final[Shape] = ((0, 0), (100, 10))
+_UNKNOWN: Final = (0, 0)
 _SPREAD: Final[Shape] = ((0, 10), (100, 0))
 
 
@@ -49,29 +52,59 @@ class Policies:
 Rank = tuple[int, float, float, str]
 
 
-def rank(cards: FreeCards, request: Request, policies: Policies, name: str) -> Rank | None:
+def rank(
+    cards: FreeCards,
+    request: Request,
+    policies: Policies,
+    name: str,
+    *,
+    scarcity: Scarcity = NOT_KNOWN,
+) -> Rank | None:
     """Rank the node ``name`` for a pod by its free cards; None if the pod does not fit."""
     policy, wanted, count = request.policy, request.units_per_card, request.card_count
-    if policy.names_cards or (policy.card_policy or policies.card) is not CardPolicy.BINPACK:
+    is_any = not policy.names_cards
+    if not is_any and cards.model is not None and not (policy.only or policy.never):
+        if cards.model not in policy.models:
+            return None
+        is_any = True
+    if not is_any or (policy.card_policy or policies.card) is not CardPolicy.BINPACK:
         chosen = select(cards, request, policies.card)
         if chosen is None:
             return None
         free = sum(place.free for place in chosen)
         units = sum(place.card.units for place in chosen)
+        of_model = chosen[0].card
     else:
         # The same cards as ``select``, without a list: this runs for every node.
         first = bisect_left(cards.free, wanted)
         if len(cards.free) - first < count:
             return None
+        of_model = cards.places[first].card
         if count == 1:
             free, units = cards.free[first], cards.sizes[first]
         else:
             free = sum(cards.free[first : first + count])
             units = sum(cards.sizes[first : first + count])
-    score = policies.scores[policy.node_policy or policies.node]
+    by = policy.node_policy or policies.node
+    score = policies.scores[by]
     more = wanted * count
     chosen_score = score(100 * (units - free + more) / units)
-    return (0, -chosen_score, -score(100 * (cards.used + more) / cards.units), name)
+    if by is NodePolicy.BINPACK:
+        cpu, memory = cards.left or _UNKNOWN
+        tie = cost(
+            scarcity if cards.left is not None else NOT_KNOWN,
+            request,
+            free=cards.units - cards.used,
+            empty=cards.empty,
+            taken=count if free == units else 0,
+            card=cards.units / len(cards.free),
+            cpu=cpu,
+            memory=memory,
+            model=of_model.model,
+        )
+    else:
+        tie = -score(100 * (cards.used + more) / cards.units)
+    return (0, -chosen_score, tie, name)
 
 
 def function_of(shape: Shape) -> Callable[[float], float]:

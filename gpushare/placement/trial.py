@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpushare.cards.model import Card, Request
+from gpushare.demand.scarcity import Scarcity
 from gpushare.ledger.accounts import NodeAccount, Reserve
 from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
@@ -18,7 +19,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import Amounts, Requests, requests_of
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
-from gpushare.placement.node_resources import insufficient
+from gpushare.placement.node_resources import insufficient, left_of
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
 
@@ -28,6 +29,10 @@ class World(Protocol):
 
     unit_mib: int
     ledger: Ledger
+
+    @property
+    def scarcity(self) -> Scarcity:
+        """Return what is scarce for pods like those of this cluster."""
 
     @property
     def policies(self) -> Policies:
@@ -156,7 +161,10 @@ class _Trial:
     def _rank(self, name: str, account: NodeAccount) -> None:
         """Add a node to the ranked ones if the pod fits, as prioritize would."""
         reason = cards.why_not(account, self.request, self._world.unit_mib)
-        found = rank(cards.FreeCards(account), self.request, self._world.policies, name)
+        free = self._free_of(name)
+        left = left_of(free) if free is not None else None
+        of_node, world = cards.FreeCards(account, left=left), self._world
+        found = rank(of_node, self.request, world.policies, name, scarcity=world.scarcity)
         if reason is not None or found is None:
             self.reasons[(reason or NO_ROOM).text] += 1
             return

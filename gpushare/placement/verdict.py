@@ -6,14 +6,17 @@ The extender's decisions, explain and the simulator use it.
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.cards.model import Inventory, Request
 from gpushare.cards.placement_policy import NodePolicy
 from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
+from gpushare.demand.scarcity import NOT_KNOWN, Left, Scarcity
 from gpushare.errors import RecordError, RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import requests_of
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies, Rank, rank
@@ -40,8 +43,9 @@ def look(
     closed: Reason | None,
     unit_mib: int,
     expected: Mapping[str, int] = NOTHING,
+    left: Left | None = None,
 ) -> Look:
-    """Return a node's look; ``closed`` is why it takes no pods, ``expected`` as in FreeCards."""
+    """Return a node's look; ``closed`` is why it takes no pods, the rest is as in FreeCards."""
     if closed is not None or account is None:
         return Look(closed or NO_CARDS)
     inventory = account.inventory
@@ -50,10 +54,18 @@ def look(
         and inventory.binding != EARLY_BINDING
         and not inventory.injection
     )
-    return Look(None, FreeCards(account, expected), bool(expected), is_plain)
+    return Look(None, FreeCards(account, expected, left), bool(expected), is_plain)
 
 
-def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node: str) -> Verdict:
+def decide(
+    look: Look,
+    request: Request,
+    policies: Policies,
+    unit_mib: int,
+    node: str,
+    *,
+    scarcity: Scarcity = NOT_KNOWN,
+) -> Verdict:
     """Return the rank of the node for such a pod, or why the pod does not fit there."""
     cards = look.cards
     if cards is None:
@@ -63,11 +75,13 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
         reason = card_choice.why_unserved(account.inventory, request, unit_mib)
         if reason is not None:
             return reason
-    found = rank(cards, request, policies, node)
+    found = rank(cards, request, policies, node, scarcity=scarcity)
     if found is not None:
         return found
     if look.is_less:
-        found = rank(FreeCards(account), request, policies, node)
+        found = rank(
+            FreeCards(account, left=cards.left), request, policies, node, scarcity=scarcity
+        )
         if found is not None:
             return (1, *found[1:])
     return card_choice.why_no_set(account, request)
@@ -76,6 +90,8 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
 def request_of(pod: Pod, policies: Policies) -> Request:
     """Return the pod's request; raise RequestError if this configuration cannot satisfy it."""
     request = pod_annotations.request_of(pod)
+    asked = requests_of(pod)
+    request = replace(request, cpu=asked.get("cpu", 0), memory=asked.get("memory", 0))
     if request.policy.node_policy is NodePolicy.SHAPE and not policies.shape:
         raise RequestError(
             f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "

@@ -5,7 +5,7 @@ that changed since the last call of its class, and the names in the call.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gpushare.cards.model import Request
@@ -20,9 +20,10 @@ Judge = Callable[[str, Request], Verdict]
 MOST_BYTES: Final = 40 * 2**20  # of all classes, except the last LEAST_CLASSES
 LEAST_CLASSES: Final = 8
 VERDICT_BYTES: Final = 160
+_JUDGED_AT_ONCE: Final = 32
 NAME_BYTES: Final = 100  # of a name in a placement policy, in addition to its characters
 
-_Class = tuple[int, int, bool, bool, str, PlacementPolicy]
+_Class = tuple[int, int, int, bool, bool, str, PlacementPolicy]
 
 
 class Verdicts:
@@ -73,11 +74,12 @@ class VerdictCache:
     def __init__(self, changes: Changes, names: Callable[[], Iterable[str]], judge: Judge) -> None:
         self._changes, self._names, self._judge = changes, names, judge
         self._classes: dict[_Class, Verdicts] = {}  # last used one last
+        self._requests: dict[_Class, Request] = {}  # one of each class
         self._policy_bytes = 0  # of all classes
 
     def of(self, request: Request) -> Verdicts:
         """Return the current verdict on every node. Do not change or store the result."""
-        which = request.fit_key
+        which = request.rank_key
         verdicts = self._classes.pop(which, None)
         now = self._changes.now
         changed = self._changes.since(verdicts.seen) if verdicts is not None else None
@@ -91,8 +93,21 @@ class VerdictCache:
                 verdicts.put(name, self._judge(name, request))
             verdicts.seen = now
         self._classes[which] = verdicts
+        self._requests[which] = request
         self._drop_longest_unused(len(verdicts.fits) + len(verdicts.rejected) + 1)
         return verdicts
+
+    def renewing(self) -> Iterator[None]:
+        """Judge every node again, in short steps: something that concerns all has changed.
+
+        Until then the former verdicts are used.
+        """
+        for which, verdicts in list(self._classes.items()):
+            request = self._requests[which]
+            for place, name in enumerate(list(self._names())):
+                if place % _JUDGED_AT_ONCE == 0:
+                    yield
+                verdicts.put(name, self._judge(name, request))
 
     def _drop_longest_unused(self, verdicts: int) -> None:
         """Stay within MOST_BYTES, assuming that each class has ``verdicts`` verdicts."""
@@ -101,7 +116,7 @@ class VerdictCache:
             if len(classes) * verdicts * VERDICT_BYTES + self._policy_bytes <= MOST_BYTES:
                 return
             oldest = next(iter(classes))
-            del classes[oldest]
+            del classes[oldest], self._requests[oldest]
             self._policy_bytes -= _bytes_of(oldest[-1])
 
 

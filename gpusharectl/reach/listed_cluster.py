@@ -4,8 +4,9 @@ Uses the extender's code, without what only the extender knows: reservations, wh
 asked, and its settings.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
@@ -15,6 +16,8 @@ from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
+from gpushare.demand.mix import Mix
+from gpushare.demand.scarcity import Scarcity
 from gpushare.errors import RecordError, RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
@@ -24,11 +27,13 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import Requests, resources_used
-from gpushare.placement import card_choice
-from gpushare.placement.node_resources import free_resources
+from gpushare.objects.pod_requests import Requests, read_amounts, resources_used
+from gpushare.placement import card_choice, verdict
+from gpushare.placement.card_choice import FreeCards
+from gpushare.placement.node_resources import free_resources, left_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
+from gpushare.placement.scarcity_learner import ScarcityLearner
 from gpushare.placement.verdict import cards_of
 
 GIB: Final = 1024
@@ -125,6 +130,23 @@ class ListedCluster:
         return {*self.ledger.nodes(), *self._closed}
 
     @cached_property
+    def scarcity(self) -> Scarcity:
+        """Return what is scarce for pods like those of the cluster, as it is now."""
+        mix, learner = Mix(), ScarcityLearner()
+        for pod in self._pods.values():
+            with suppress(RequestError):  # it would fit nowhere
+                mix.add(self.request_of(pod))
+        deque(learner.renewing(mix, self._open_nodes()), maxlen=0)
+        return learner.now
+
+    def _open_nodes(self) -> Iterator[tuple[FreeCards, int]]:
+        for name in self.ledger.nodes():
+            account, free = self.ledger.account(name), self.free_resources(name)
+            if account is not None and free is not None and name not in self._closed:
+                every = read_amounts(self._nodes[name].allocatable, name)
+                yield FreeCards(account, left=left_of(free)), every.get("cpu", 0)
+
+    @cached_property
     def _use(self) -> ResourceUse:
         found = ResourceUse()
         for pod in self._live.values():
@@ -161,7 +183,7 @@ class ListedCluster:
 
     def request_of(self, pod: Pod) -> Request:
         """Return what a pod requests; RequestError if no node can ever grant it."""
-        return pod_annotations.request_of(pod)
+        return verdict.request_of(pod, self.policies)
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         closed = self._closed.get(node)

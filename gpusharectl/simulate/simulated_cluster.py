@@ -5,7 +5,7 @@ rules only those in gpushare.placement apply: taints, selectors, required node a
 """
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,19 +16,29 @@ from msgspec.structs import replace
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
+from gpushare.demand.mix import Mix
+from gpushare.demand.scarcity import NOT_KNOWN
 from gpushare.groups.index import Groups
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import MILLI, PODS, Amounts, requests_of, resources_used
+from gpushare.objects.pod_requests import (
+    MILLI,
+    PODS,
+    Amounts,
+    read_amounts,
+    requests_of,
+    resources_used,
+)
 from gpushare.placement import card_choice, node_constraints, verdict
-from gpushare.placement.card_choice import why_not_card
+from gpushare.placement.card_choice import FreeCards, why_not_card
 from gpushare.placement.fragmentation import fragmentation
-from gpushare.placement.node_resources import free_resources, insufficient
+from gpushare.placement.node_resources import free_resources, insufficient, left_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
+from gpushare.placement.scarcity_learner import ScarcityLearner
 from gpushare.placement.verdict import Verdict
 from gpushare.placement.verdict_cache import VerdictCache
 from gpusharectl.simulate import view
@@ -36,6 +46,7 @@ from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
 from gpusharectl.simulate.other_systems.occupancy import Occupancy
 
+_GROWTH: Final = 1.25  # of the number of pods until it is learned again what is scarce
 NODES_SHOWN: Final = 5  # of those on which a Pending pod does not fit
 _TOO_LITTLE: Final = "node has too little allocatable left of "
 _BY_KUBERNETES: Final = "node.kubernetes.io/"  # taints that Kubernetes itself sets
@@ -100,6 +111,8 @@ class SimulatedCluster:
         self.others = Occupancy()
         self.unknown = Notes()
         self._shares: dict[str, tuple[str, ...]] = {}  # in the ledger, by the pod's uid
+        self.scarcity = NOT_KNOWN
+        self._mix, self._learner, self._learn_at = Mix(), ScarcityLearner(), 0.0
         self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
 
     def put_node(self, node: Node, gpus: NodeGpus | None = None) -> None:
@@ -176,6 +189,7 @@ class SimulatedCluster:
         Raises RequestError if no node can ever grant its request.
         """
         request = verdict.request_of(pod, self.policies)
+        self._learn(request)
         asked = requests_of(pod)
         for _, _, _, name in self._index.of(request).ranks:
             if self._why_kept_off(pod, asked, name):
@@ -359,8 +373,30 @@ class SimulatedCluster:
         return chain(self.ledger.nodes(), self.closed)
 
     def _judge(self, name: str, request: Request) -> Verdict:
-        look = verdict.look(self.ledger.account(name), self.closed.get(name), self.unit_mib)
-        return verdict.decide(look, request, self.policies, self.unit_mib, name)
+        account, closed, left = self.ledger.account(name), self.closed.get(name), None
+        if account is not None:
+            left = left_of(self._room(name))
+        look = verdict.look(account, closed, self.unit_mib, left=left)
+        return verdict.decide(
+            look, request, self.policies, self.unit_mib, name, scarcity=self.scarcity
+        )
+
+    def _learn(self, request: Request) -> None:
+        """Count a pod, and judge all nodes again when there are many more pods than before."""
+        self._mix.add(request)
+        if self._mix.came < self._learn_at:
+            return
+        self._learn_at = self._mix.came * _GROWTH
+        deque(self._learner.renewing(self._mix, self._open_nodes()), maxlen=0)
+        if self.scarcity is not self._learner.now:
+            self.scarcity = self._learner.now
+            self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
+
+    def _open_nodes(self) -> Iterator[tuple[FreeCards, int]]:
+        for name in self.ledger.nodes():
+            if name not in self.closed:
+                cards = FreeCards(self.account(name), left=left_of(self._room(name)))
+                yield cards, read_amounts(self._nodes[name].allocatable, name).get("cpu", 0)
 
     def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
         """Return which of kube-scheduler's own rules excludes the node."""

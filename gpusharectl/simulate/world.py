@@ -26,6 +26,7 @@ class SimulatedWorld:
         self._cluster, self.gangs = cluster, gangs
         self.unit_mib, self.ledger = cluster.unit_mib, cluster.ledger
         self.policies, self.groups = cluster.policies, cluster.groups
+        self.scarcity = cluster.scarcity
         self.group_of, self.requests_used = cluster.groups.of, cluster.use.requests_of
 
     def pod(self, uid: str) -> Pod | None:

@@ -101,6 +101,9 @@ def test_a_list_that_shows_a_bound_pod_unbound_is_believed():
 
 def test_pods_on_nodes_that_do_not_exist_leave_nothing_behind():
     made, _ = cluster()
+    known = pod("p", 1, uid="known")  # its kind of request is remembered
+    made.pod_changed(known)
+    made.pod_deleted(known)
     before = kept(made)
     for number in range(100):
         gone = pod("p", 1, uid=f"u{number}", node=f"no-such-node-{number}")

@@ -1,0 +1,143 @@
+"""Measures how much of the GPUs is allocated by gpushare's policies, and by the rules of others.
+
+    python -m bench.placement [--trace FOLDER [--variants default,gpushare40]] [--seeds 10]
+
+FOLDER has CSV files of Alibaba's trace openb (cluster-trace-gpu-v2023); without it, a generated
+trace of 190 nodes is used. All systems get the same pods. Inflation: pods arrive until 1.3 times
+the capacity is requested, and none leaves. Coming and going: pods arrive at random and leave at a
+constant load; a pod that finds no room does not wait.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import product
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Final, NamedTuple
+
+from bench.placement.books import Books, Setup, System
+from bench.placement.churn import Refused, churn
+from bench.placement.inflation import Filled, fill
+from bench.placement.peers import (
+    Elsewhere,
+    Fgd,
+    at_random,
+    best_fit,
+    gpu_memory_only,
+    kube_scheduler,
+)
+from bench.placement.product import Gpushare
+from bench.placement.trace import Trace, generated, read, variants
+from extender.settings.configuration import Policy
+
+FIRST_SEED: Final = 42
+GENERATED: Final = "generated"
+LOADS: Final = (0.97, 1.03)
+
+Make = Callable[[Trace, Books, int], System]
+
+SYSTEMS: Final[dict[str, Make]] = {
+    "gpushare binpack": lambda trace, books, _: Gpushare(trace, books, Policy()),
+    "gpushare spread": lambda trace, books, _: Gpushare(trace, books, Policy(node="spread")),
+    "GPU memory only": lambda _, books, __: gpu_memory_only(books),
+    "FGD": lambda trace, books, _: Fgd(trace, books).system(),
+    "best fit": lambda _, books, __: best_fit(books),
+    "kube-scheduler": lambda _, books, seed: kube_scheduler(books, seed),
+    "random": lambda _, books, seed: at_random(books, seed),
+}
+# Who places pods without GPU.
+OTHERS: Final[dict[str, Make]] = {
+    "by kube-scheduler": lambda _, books, seed: kube_scheduler(books, seed + 1),
+    "kept off": lambda _, __, ___: Elsewhere(),
+}
+
+
+class Job(NamedTuple):
+    """One run; a load of 0 stands for inflation."""
+
+    folder: str
+    variant: str
+    system: str
+    others: str
+    load: float
+    seed: int
+
+
+@cache
+def _trace(folder: str, variant: str) -> Trace:
+    return read(Path(folder), variant) if folder else generated()
+
+
+def run(job: Job) -> Filled | Refused:
+    trace = _trace(job.folder, job.variant)
+    books = Books(trace)
+    gpus = SYSTEMS[job.system](trace, books, job.seed)
+    setup = Setup(trace, books, gpus, OTHERS[job.others](trace, books, job.seed))
+    return churn(setup, job.seed, job.load) if job.load else fill(setup, job.seed)
+
+
+def _cell(values: Sequence[float]) -> str:
+    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{deviation}"
+
+
+def _row(found: Sequence[Filled | Refused]) -> list[str]:
+    filled = [each for each in found if isinstance(each, Filled)]
+    refused = [each for each in found if isinstance(each, Refused)]
+    if refused:
+        return [_cell([each.total for each in refused]), _cell([each.large for each in refused])]
+    idle = [mean(each.idle[cause] for each in filled) for cause in filled[0].idle]
+    return [
+        _cell([each.at_100 for each in filled]),
+        _cell([each.at_130 for each in filled]),
+        f"{mean(each.first_refused for each in filled):.0f}",
+        *(f"{share:.2f}" for share in idle),
+    ]
+
+
+_FILLED: Final = (
+    "at 100 %", "at 130 %", "first refused", "idle: CPU", "memory", "model", "remnants", "usable"
+)  # fmt: skip
+_REFUSED: Final = ("GPU time refused, %", "of it by pods of 8 GPUs")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.placement", description=__doc__)
+    parser.add_argument("--trace", default="", metavar="FOLDER")
+    parser.add_argument("--variants", default="", help="lists of pods in FOLDER, such as default")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", choices=("inflation", "churn"))
+    options = parser.parse_args()
+    known = variants(Path(options.trace)) if options.trace else [GENERATED]
+    names = options.variants.split(",") if options.variants else known
+    systems = options.systems.split(",")
+    for given, there in ((names, known), (systems, list(SYSTEMS))):
+        if unknown := sorted(set(given) - set(there)):
+            parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(there) or 'none'}")
+    seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+    with ProcessPoolExecutor() as pool:
+        for variant in names:
+            for load, others in _tables(options.only):
+                what = f"{100 * load:.0f} % load" if load else "inflation"
+                print(f"\n{variant}, {what}, pods without GPU {others}, {len(seeds)} seeds")
+                columns = ("system", *(_REFUSED if load else _FILLED))
+                print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
+                for system in systems:
+                    jobs = [Job(options.trace, variant, system, others, load, s) for s in seeds]
+                    cells = _row(list(pool.map(run, jobs)))
+                    print("| " + " | ".join([system, *cells]) + " |", flush=True)
+    return 0
+
+
+def _tables(only: str | None) -> list[tuple[float, str]]:
+    """Return the load and who places pods without GPU, of each table."""
+    filling = list(product((0.0,), OTHERS)) if only != "churn" else []
+    return filling + ([(load, "kept off") for load in LOADS] if only != "inflation" else [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

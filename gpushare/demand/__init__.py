@@ -1,0 +1,1 @@
+"""What pods request, and what free GPUs are worth to such pods."""

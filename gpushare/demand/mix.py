@@ -1,0 +1,62 @@
+"""Count what pods request, so that the cluster can be kept ready for pods like them (pure)."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpushare.cards.model import Request
+
+MOST_KINDS: Final = 512
+WINDOW: Final = 10_000  # pods; then those before count half
+_LEAST: Final = 0.5  # a kind that counts less is forgotten
+
+
+class Kind(NamedTuple):
+    """What pods have in common: ``units`` of each of ``cards``, of one of ``models`` if named.
+
+    ``cpu`` and ``memory`` are in thousandths, as in ``objects.pod_requests``.
+    """
+
+    cards: int
+    units: int
+    cpu: int
+    memory: int
+    models: frozenset[str] = frozenset()
+
+
+class Mix:
+    """How many pods of each kind came, the latest counting most; ``came`` is how many in all.
+
+    It never has more than MOST_KINDS: while it has so many, other kinds are not counted. So what
+    one tenant requests neither uses memory without limit nor displaces what others request.
+    """
+
+    def __init__(self) -> None:
+        self.came, self.total = 0, 0.0
+        self._kinds: dict[Kind, float] = {}
+
+    def add(self, request: Request) -> None:
+        """Count one pod."""
+        kind = Kind(
+            request.card_count,
+            request.units_per_card,
+            request.cpu,
+            request.memory,
+            request.policy.models,
+        )
+        before = self._kinds.get(kind)
+        if before is None and len(self._kinds) >= MOST_KINDS:
+            return
+        self._kinds[kind] = (before or 0.0) + 1
+        self.came += 1
+        self.total += 1
+        if self.total >= WINDOW:
+            self._halve()
+
+    def __iter__(self) -> Iterator[tuple[Kind, float]]:
+        """Yield each kind and how much it counts."""
+        yield from self._kinds.items()
+
+    def _halve(self) -> None:
+        halved = {kind: count / 2 for kind, count in self._kinds.items()}
+        self._kinds = {kind: count for kind, count in halved.items() if count > _LEAST}
+        self.total = sum(self._kinds.values())

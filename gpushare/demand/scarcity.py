@@ -1,0 +1,188 @@
+"""Say what a pod takes from others on a node besides GPU memory, given what pods request (pure).
+
+Three things become scarce before GPU memory does:
+
+* CPU and memory of the node. Free GPU memory is *stranded* beyond what the rest of the node's CPU
+  or memory can serve, at what pods request with each unit on average.
+* Nodes with enough entirely free cards, and CPU, for a pod of several cards.
+* Cards of a model that other pods must have.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+from gpushare.cards.model import Request
+from gpushare.demand.mix import Kind, Mix
+
+# All weights are in cards. They were chosen on the public trace openb, for pods that only come as
+# well as for pods that come and go (docs/performance.md).
+_TIGHT: Final = 0.5  # for a node whose cards and CPU are all free
+_HOST: Final = 0.5  # for each card of a pod that would have no node left
+_MODEL: Final = 3.0  # for a card of a model that is all needed
+_WHOLE: Final = 0.9  # of a node's CPU: the rest is for the pods of DaemonSets
+_MOST_TIERS: Final = 32
+_STEPS: Final = 2.0  # a value of hosts is a power of this, so that it seldom changes
+
+Left = tuple[int, int]  # CPU and memory that are free on a node, in thousandths
+Hosts = tuple[tuple[Sequence[int], Sequence[float]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the cluster has: units by model, and the most units and CPU of any one node.
+
+    ``shapes`` are the numbers of cards of its nodes, two or more, with their CPU.
+    """
+
+    units: Mapping[str, int] = field(default_factory=dict)
+    shapes: frozenset[tuple[int, int]] = frozenset()
+    most_units: int = 1
+    most_cpu: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Pods of several cards: ``wanted`` of them are expected to run at the same time."""
+
+    cards: int
+    cpu: int
+    wanted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scarcity:
+    """``cpu`` and ``memory`` are what pods request with each unit; 0 if that is not known.
+
+    ``hosts``: by the number of entirely free cards of a node, the amounts of CPU in rising order,
+    and what such a node is worth. ``models``: what a unit of a model is worth, in units.
+    """
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    capacity: Capacity = field(default_factory=Capacity)
+    tiers: tuple[Tier, ...] = ()
+    hosts: Hosts = ()
+    models: Mapping[str, float] = field(default_factory=dict)
+
+    def stranded(self, free: float, cpu: float, memory: float) -> float:
+        """Return the units of ``free`` that pods cannot use for lack of CPU or memory."""
+        if not self.cpu:
+            return 0.0
+        served = cpu / self.cpu
+        if self.memory:
+            served = min(served, memory / self.memory)
+        return max(0.0, free - served)
+
+    def host(self, empty: int, cpu: int) -> float:
+        """Return what a node with ``empty`` entirely free cards is worth to large pods."""
+        if not self.hosts or empty < 2:  # noqa: PLR2004 - cards of a pod that needs a whole node
+            return 0.0
+        amounts, values = self.hosts[min(empty, len(self.hosts) - 1)]
+        at = bisect_right(amounts, cpu)
+        return values[at - 1] if at else 0.0
+
+    def with_hosts(self, nodes: Iterable[tuple[int, int]]) -> "Scarcity":
+        """Return the same for the present ``nodes``: their entirely free cards, and free CPU."""
+        if not self.tiers:
+            return self
+        counted = Counter(nodes)
+        values = []
+        for tier in self.tiers:
+            hosts = sum(
+                n for (empty, cpu), n in counted.items() if empty >= tier.cards and cpu >= tier.cpu
+            )
+            wanted = sum(
+                each.wanted
+                for each in self.tiers
+                if each.cards >= tier.cards and each.cpu >= tier.cpu
+            )
+            values.append((tier, _rounded(_HOST * tier.cards * min(1.0, wanted / max(1, hosts)))))
+        hosts_now = tuple(
+            _rising((tier.cpu, value) for tier, value in values if tier.cards <= empty)
+            for empty in range(max(tier.cards for tier in self.tiers) + 1)
+        )
+        if hosts_now == self.hosts:
+            return self
+        return Scarcity(self.cpu, self.memory, self.capacity, self.tiers, hosts_now, self.models)
+
+
+NOT_KNOWN: Final = Scarcity()
+
+
+def scarcity_of(mix: Mix, capacity: Capacity) -> Scarcity:
+    """Return what is scarce for pods like those of ``mix``, without the values of hosts."""
+    kinds = [(kind, count) for kind, count in mix if kind.units]
+    units = sum(count * kind.units * kind.cards for kind, count in kinds)
+    if not units:
+        return Scarcity(capacity=capacity)
+    per_pod = units / sum(count for _, count in kinds)
+    running = sum(capacity.units.values()) / per_pod / mix.total
+    tiers = [Tier(kind.cards, kind.cpu, count * running) for kind, count in kinds if kind.cards > 1]
+    # One pod that needs a whole node may come at any time, also if none has come yet.
+    tiers += (Tier(cards, int(cpu * _WHOLE), running) for cards, cpu in capacity.shapes)
+    largest = sorted(tiers, key=lambda tier: (-tier.cards * tier.wanted, tier.cards, tier.cpu))
+    return Scarcity(
+        cpu=sum(count * kind.cpu for kind, count in kinds) / units,
+        memory=sum(count * kind.memory for kind, count in kinds) / units,
+        capacity=capacity,
+        tiers=tuple(largest[:_MOST_TIERS]),
+        models=_models(kinds, units, capacity.units),
+    )
+
+
+def _models(
+    kinds: Iterable[tuple[Kind, float]], units: float, supply: Mapping[str, int]
+) -> dict[str, float]:
+    """Return what part of each model is needed by pods that name it, times its weight."""
+    every = sum(supply.values())
+    needed: dict[str, float] = {}
+    for kind, count in kinds:
+        usable = [model for model in kind.models if supply.get(model)]
+        there = sum(supply[model] for model in usable)
+        for model in usable:
+            part = count * kind.units * kind.cards / units
+            here = part * every * supply[model] / there
+            needed[model] = needed.get(model, 0.0) + here
+    return {model: _MODEL * min(1.0, needed[model] / supply[model]) for model in needed}
+
+
+def cost(
+    scarcity: Scarcity, request: Request, *, free: int, empty: int, taken: int, card: float,
+    cpu: int, memory: int, model: str,
+) -> float:  # fmt: skip
+    """Return what a pod costs others on a node, in cards: the node with the least is the best.
+
+    The node has ``free`` units on cards of ``card`` units on average, ``empty`` of them entirely
+    free, of which the pod uses ``taken``, and ``cpu`` and ``memory`` in thousandths. The pod's
+    memory is taken in proportion to its CPU, so that pods that differ only in memory are equal.
+    """
+    units, asked = request.units, request.cpu
+    cpu_left = cpu - asked
+    found = scarcity.models.get(model, 0.0) * units / card
+    if scarcity.cpu:
+        memory_left = memory - asked * scarcity.memory / scarcity.cpu
+        after = scarcity.stranded(free - units, cpu_left, memory_left)
+        found += (after - scarcity.stranded(free, cpu, memory)) / card
+    if scarcity.hosts and empty > 1:
+        found += scarcity.host(empty, cpu) - scarcity.host(empty - taken, cpu_left)
+    of_largest = scarcity.capacity
+    return found + _TIGHT * (
+        (free - units) / of_largest.most_units + cpu_left / of_largest.most_cpu
+    )
+
+
+def _rounded(value: float) -> float:
+    """Return the next higher power of _STEPS."""
+    step = 2.0**-10
+    while step < value:
+        step *= _STEPS
+    return step
+
+
+def _rising(values: Iterable[tuple[int, float]]) -> tuple[Sequence[int], Sequence[float]]:
+    ordered = sorted(values)
+    return [cpu for cpu, _ in ordered], list(accumulate((value for _, value in ordered), max))

@@ -1,0 +1,51 @@
+"""What pods request is counted, the latest pods most, and within limits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.cards.model import ContainerRequest, Request
+from gpushare.demand.mix import MOST_KINDS, WINDOW, Kind, Mix
+
+
+def request(units, cpu=0, cards=1):
+    return Request((ContainerRequest("main", units * cards),), cards, cpu=cpu)
+
+
+def test_equal_pods_are_one_kind():
+    mix = Mix()
+    for _ in range(3):
+        mix.add(request(4, cpu=500, cards=2))
+    assert dict(mix) == {Kind(2, 4, 500, 0): 3}
+    assert (mix.came, mix.total) == (3, 3)
+
+
+def test_what_pods_requested_long_ago_counts_less():
+    mix = Mix()
+    for _ in range(WINDOW):
+        mix.add(request(1))
+    for _ in range(WINDOW):
+        mix.add(request(2))
+    counts = dict(mix)
+    assert counts[Kind(1, 2, 0, 0)] > 2 * counts[Kind(1, 1, 0, 0)]
+    assert mix.came == 2 * WINDOW
+
+
+def test_a_kind_that_no_longer_comes_is_forgotten():
+    mix = Mix()
+    mix.add(request(1))
+    for _ in range(2 * WINDOW):
+        mix.add(request(2))
+    assert [kind.units for kind, _ in mix] == [2]
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=20))
+def test_a_tenant_with_many_kinds_neither_fills_the_memory_nor_displaces_others(units):
+    mix = Mix()
+    mix.add(request(7, cpu=1))
+    for number in range(MOST_KINDS * 2):
+        mix.add(request(number + 1))
+    for each in units:
+        mix.add(request(each))
+    counts = dict(mix)
+    assert len(counts) == MOST_KINDS
+    assert counts[Kind(1, 7, 1, 0)] == 1
