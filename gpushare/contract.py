@@ -63,6 +63,10 @@ ANNOTATION_POKE: Final = "gpushare.aliyun.com/poke"
 # ``preemption.victims`` is "preemptible".
 LABEL_PREEMPTIBLE: Final = "gpushare.aliyun.com/preemptible"
 
+# Pod label, user: "true" lets `gpushare defragment` evict the pod, so that the one that replaces it
+# gets another place; "false" forbids it.
+LABEL_MOVABLE: Final = "gpushare.aliyun.com/movable"
+
 # Pod annotation, extender, written before the first eviction for the pod: its victims. A hint.
 ANNOTATION_EVICTING: Final = "gpushare.aliyun.com/evicting"
 
