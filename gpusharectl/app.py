@@ -61,6 +61,10 @@ TABLE: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "gpusharectl.cordon:uncordon_gpu",
             "Open GPUs of a node for pods again.",
         ),
+        "defragment": (
+            "gpusharectl.defragment.command:command",
+            "Show which pods to restart elsewhere so that there is room.",
+        ),
         "scheduler-config": (
             "gpusharectl.scheduler_config.command:scheduler_config",
             "Print kube-scheduler's configuration with the extender.",

@@ -1,6 +1,6 @@
 """``gpushare cordon-gpu`` and ``uncordon-gpu``: close GPUs of a node for new pods."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -186,24 +186,51 @@ async def _run(
     if is_all == bool(cards):
         raise click.UsageError("name GPUs, or use --all")
     async with target.connect() as kube:
-        tries = 0
-        while True:
-            seen = await _node(kube, node)
-            found = cards_of(seen)
-            chosen = found.cards if is_all else choose(found.cards, cards)
-            change = plan(seen, found, chosen, is_cordon=is_cordon, reason=reason, replaces=replace)
-            if dry_run or not change.needed(seen):
-                break
-            tries += 1
-            try:
-                await write(kube, seen, change)
-                break
-            except Conflict:
-                if tries == TRIES:
-                    raise
+        found, chosen, change = await changed(
+            kube,
+            node,
+            lambda there: there if is_all else choose(there, cards),
+            is_cordon=is_cordon,
+            reason=reason,
+            replaces=replace,
+            is_dry=dry_run,
+        )
         _print_change(node, change, is_cordon=is_cordon, is_dry=dry_run)
         if is_cordon:
             await _print_pods(kube, node, found, chosen)
+
+
+async def changed(
+    kube: Kube,
+    node: str,
+    choose_of: Callable[[Sequence[Card]], Sequence[Card]],
+    *,
+    is_cordon: bool,
+    reason: str = "",
+    replaces: bool = False,
+    is_dry: bool = False,
+) -> tuple[Inventory, Sequence[Card], Change]:
+    """Cordon or uncordon the GPUs that ``choose_of`` chooses from those of the node.
+
+    Return the node's GPUs, the chosen ones, and what was changed. It is tried again if others
+    change the node at the same time. SettingsError as in ``plan``.
+    """
+    tries = 0
+    while True:
+        seen = await _node(kube, node)
+        found = cards_of(seen)
+        chosen = choose_of(found.cards)
+        change = plan(seen, found, chosen, is_cordon=is_cordon, reason=reason, replaces=replaces)
+        if is_dry or not change.needed(seen):
+            return found, chosen, change
+        tries += 1
+        try:
+            await write(kube, seen, change)
+        except Conflict:
+            if tries == TRIES:
+                raise
+        else:
+            return found, chosen, change
 
 
 async def write(kube: Kube, seen: Node, change: Change) -> None:

@@ -11,7 +11,6 @@ from gpushare.answers.gangs import GangView, NoGangs
 from gpushare.answers.group_states import GroupStates
 from gpushare.clock import SystemClock
 from gpushare.errors import ApiError, NotFound
-from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
 from gpushare.groups.model import GroupKey, Source
 from gpushare.groups.pod_groups import API_GROUPS, RESOURCE, PodGroupObject, value_of
@@ -22,8 +21,9 @@ from gpushare.kube.lists import list_all
 from gpushare.kube.paths import pod_groups
 from gpushare.objects.model import Pod
 from gpushare.placement.trial import World
-from gpushare.planning.ask import Ask, NoPlan
+from gpushare.planning.ask import NoPlan
 from gpushare.planning.planner import Planner
+from gpushare.planning.waiting import ask_of
 from gpushare.process.time_slices import run_all
 from gpushare.text.counted import counted
 from gpusharectl.reach.rights import Right, needing
@@ -66,7 +66,23 @@ async def gangs_of(
     Without the unit, which is 0 then, amounts are not known. In a ``world`` with all nodes and pods
     the first gangs that wait are planned, so that it is known what has room for them.
     """
-    groups, missing, clock = Groups(), list[str](), SystemClock()
+    groups, missing = await groups_of(kube, pods, namespace)
+    clock = SystemClock()
+    states = GroupStates(
+        groups,
+        request_of,
+        unit_mib,
+        lambda: clock.wall_ns() / _NS,
+        _no_plans(groups, world) if world is not None else {},
+    )
+    return ListedGangs(states, missing)
+
+
+async def groups_of(
+    kube: Kube, pods: Iterable[Pod], namespace: str = ""
+) -> tuple[Groups, list[str]]:
+    """Return the gangs of the pods, and which gangs are left out, as in ``gangs_of``."""
+    groups, missing = Groups(), list[str]()
     by_source: dict[Source, list[Pod]] = {source: [] for source in Source}
     for pod in pods:
         key = key_of(pod)
@@ -84,14 +100,7 @@ async def gangs_of(
                 continue
         for pod in members:
             groups.update(pod)
-    states = GroupStates(
-        groups,
-        request_of,
-        unit_mib,
-        lambda: clock.wall_ns() / _NS,
-        _no_plans(groups, world) if world is not None else {},
-    )
-    return ListedGangs(states, missing)
+    return groups, missing
 
 
 def _no_plans(groups: Groups, world: World) -> dict[GroupKey, NoPlan]:
@@ -100,21 +109,10 @@ def _no_plans(groups: Groups, world: World) -> dict[GroupKey, NoPlan]:
     ours = (each for each in groups if each.is_ours and each.problem is None)
     due = (each for each in ours if each.bound < each.minimum)
     for group in islice((each for each in due if each.count >= each.minimum), MOST_PLANNED):
-        waiting = tuple(pod for pod in group.present() if not pod.node)
-        zone = zone_of(group, world) if group.zone_key else None
-        least = group.minimum - group.bound
-        ask = Ask(str(group.key), waiting, least, zone_key=group.zone_key, zone=zone)
-        plan = run_all(planner.plan(ask))
+        plan = run_all(planner.plan(ask_of(group, world)))
         if isinstance(plan, NoPlan):
             found[group.key] = plan
     return found
-
-
-def zone_of(group: Group, world: World) -> str | None:
-    """Return the zone of the bound members; None if there are none."""
-    nodes = (world.node(pod.node) for pod in group.present() if pod.node)
-    zones = (node.labels.get(group.zone_key) for node in nodes if node is not None)
-    return next((zone for zone in zones if zone), None)
 
 
 async def _put_pod_groups(groups: Groups, kube: Kube, source: Source, namespace: str) -> None:

@@ -112,6 +112,11 @@ def read_question(body: Mapping[str, Any]) -> tuple[what_if.Question, what_if.Ex
 
 async def listed_cluster(kube: Kube) -> ListedCluster:
     """List all nodes and pods; Lacking with the rights that are missing."""
+    return ListedCluster(*await nodes_and_pods(kube))
+
+
+async def nodes_and_pods(kube: Kube) -> tuple[list[Node], list[Pod]]:
+    """List all nodes and pods. ApiError, which names all missing rights."""
     rights: list[Right] = []
     nodes: list[Node] = []
     pods: list[Pod] = []
@@ -125,7 +130,7 @@ async def listed_cluster(kube: Kube) -> ListedCluster:
         rights += err.rights
     if rights:
         raise Lacking(*rights)
-    return ListedCluster(nodes, pods)
+    return nodes, pods
 
 
 def _evict(*, asked: bool) -> dict[str, bool]:

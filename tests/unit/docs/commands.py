@@ -51,6 +51,7 @@ RUN_BY: Final = tuple(
             r"gpushare cordon-gpu n1 0 --reason .*|gpushare uncordon-gpu n1 --all",
             "test_two_administrators_who_cordon_at_once_lose_nothing",
         ),
+        (r"gpushare defragment --.*", "test_a_whole_gpu_becomes_free_with_one_move"),
         (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
         (
             r"gpushare uninstall --(dry-run|drain)",

@@ -116,8 +116,18 @@ def test_output_means_the_same_in_every_command():
                 found[name] = (param.opts, set(param.type.choices), param.default)
     both = ["-o", "--output"]
     more = {"inspect": {"wide"}, "gangs": {"wide"}, "queue": {"wide"}}
-    names = ("inspect", "explain", "what-if", "gangs", "queue", "quota", "doctor", "top")
-    names += ("simulate", "migrate", "version")
+    names = (
+        "inspect",
+        "explain",
+        "what-if",
+        "gangs",
+        "queue",
+        "quota",
+        "doctor",
+        "top",
+        "defragment",
+    )
+    names += ("top", "simulate", "migrate", "version")
     forms = {"text", "json", "yaml"}
     assert found == {name: (both, forms | more.get(name, set()), "text") for name in names}
 
