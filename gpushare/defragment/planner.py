@@ -33,8 +33,8 @@ def free_cards(
     """Return moves after which ``number`` more cards are used by no pod, in short steps.
 
     Moved pods do not use cards that are free now. If so many are not possible, ``is_enough`` is
-    false, and the plan frees those that are. For one card no plan has fewer moves if two moves are
-    enough; otherwise one may have, because the search is bounded.
+    false, and the plan frees those that are. In one partition no plan frees one card with fewer
+    moves where two are enough, unless it ``gave_up``; otherwise one may, as the search is bounded.
     """
     work = yield from _work(world, movables)
     for part in work.parts:
@@ -60,8 +60,7 @@ def make_room(
     """Return moves after which the first ``ask.least`` members have room together, in short steps.
 
     Members without GPU memory are not considered. Without enough room ``is_enough`` is false, and
-    there are no moves. A single pod has the guarantee of ``free_cards``. Raises RequestError if a
-    pod asks for what no node could ever grant.
+    there are no moves. Raises RequestError if a pod asks for what no node could ever grant.
     """
     reader = Reader(world)
     found = yield from Planner(world).plan(ask)
