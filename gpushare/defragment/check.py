@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 
+from gpushare.cards.model import Share
 from gpushare.defragment.model import Move, MovePlan, Place
 from gpushare.defragment.state import State, first_state
 from gpushare.placement.trial import World
@@ -32,6 +33,17 @@ def why_not(world: World, plan: MovePlan, made: int) -> Generator[None, None, st
             return f"{each.pod.key} has no room on {each.place.node}"
         state.put(each.pod, each.shape, place)
     return ""
+
+
+def takes_free_card(world: World, share: Share, move: Move) -> bool:
+    """Return whether the pod that replaces a moved one is alone on a card that was not planned."""
+    account = world.ledger.account(share.node)
+    planned = move.to.cards if move.to.node == share.node else ()
+    return any(
+        each.used == share.units and each.card.uuid not in planned
+        for each in (account.cards if account is not None else ())
+        if each.card.uuid in share.cards
+    )
 
 
 def _make(world: World, state: State, move: Move) -> str:

@@ -33,8 +33,8 @@ def free_cards(
     """Return moves after which ``number`` more cards are used by no pod, in short steps.
 
     Moved pods do not use cards that are free now. If so many are not possible, ``is_enough`` is
-    false, and the plan frees those that are. In one partition no plan frees one card with fewer
-    moves where two are enough, unless it ``gave_up``; otherwise one may, as the search is bounded.
+    false, and the plan frees those that are. In one partition a card is freed with one move where
+    one is enough; otherwise fewer moves may do, because the search is bounded.
     """
     work = yield from _work(world, movables)
     for part in work.parts:

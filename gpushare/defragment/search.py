@@ -128,11 +128,11 @@ class Search:
             state.put(wanted.pod, wanted.shape, place)
             keeps = place.keys | self._leads_back(target, wanted.shape)
         state.close(keeps)
-        large_first = sorted(target.gone, key=lambda each: (-each.units, each.uid))
-        leaving = tuple([_Leaving(each, 1) for each in large_first])
         budget = Budget(min(MOST_STEPS, self._budget.left))
         goal = _Goal(target, most, closed | keeps, wanted, budget)
-        found = yield from self._solve(_Draft(state, leaving), goal)
+        found: Found | None = None
+        for leaving in _orders(target):
+            found = found or (yield from self._solve(_Draft(state, leaving), goal))
         self._budget.spend(budget.used)
         if found is None and budget.used > COSTLY_STEPS:
             self._in_vain[shapes] = max(more, self._in_vain.get(shapes, -1))
@@ -192,6 +192,18 @@ class Search:
         if place is None:
             return None
         return Found(moves, goal.closed | place.keys, WantedPlace(wanted.pod, wanted.shape, place))
+
+
+def _orders(target: Target) -> Iterator[tuple[_Leaving, ...]]:
+    """Return the orders in which the pods look for places: the largest first, if that is enough.
+
+    Which cards a node gives to a pod with several of them depends on who came before.
+    """
+    large_first = sorted(target.gone, key=lambda each: (-each.units, each.uid))
+    leaving = tuple([_Leaving(each, 1) for each in large_first])
+    yield leaving
+    if len(leaving) > 1 and any(each.shape.need.card_count > 1 for each in target.gone):
+        yield leaving[::-1]
 
 
 def _each(shapes: frozenset[Shape]) -> Iterator[frozenset[Shape]]:

@@ -12,7 +12,6 @@ from gpushare.defragment.model import Move, MovePlan, Place
 from gpushare.errors import ApiError, NotFound
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Pod
-from gpushare.placement.trial import World
 from gpushare.process.time_slices import run_all
 from gpushare.text.counted import counted
 from gpusharectl.defragment.cordons import Cordons
@@ -73,15 +72,19 @@ class Moving:
         await poll(lambda: self._is_replaced(pod, known), RUNS_SECONDS)
         nodes, pods = await nodes_and_pods(self._kube)
         world = ListedCluster(self._cordons.without(nodes), pods)
-        there = self._replacement(world, pods, pod, known)
-        if there is None:
+        found = _replacement(pods, pod, known)
+        if found is None:
             raise No(
                 f"stopped after {counted(number, 'move')}: within {RUNS_SECONDS:g} s no pod runs "
                 f"instead of {pod.key}, or that one has not ended: see `kubectl -n "
                 f"{pod.metadata.namespace} get pods`"
             )
-        self._say(f"{number + 1} of {total}: {there}")
+        share = share_of(found, world.ledger.inventory(found.node))
+        on = place(where(world, Place(found.node, share.cards))) if share else found.node
+        self._say(f"{number + 1} of {total}: {found.key} runs on {on}")
         why = run_all(check.why_not(world, self._plan, number + 1))
+        if self._plan.freed and share and check.takes_free_card(world, share, move):
+            why = why or f"{found.key} uses a GPU that was free"
         if why:
             raise No(
                 f"stopped after {number + 1} of {counted(total, 'move')}, because room is used "
@@ -117,21 +120,15 @@ class Moving:
         return [each for each in found if each.controller_uid == pod.controller_uid]
 
     async def _is_replaced(self, pod: Pod, known: Collection[str]) -> bool:
-        siblings = await self._siblings(pod)
-        is_there = any(each.uid == pod.uid and not each.is_terminal for each in siblings)
-        return not is_there and any(_runs(each, known) for each in siblings)
+        return _replacement(await self._siblings(pod), pod, known) is not None
 
-    def _replacement(
-        self, world: World, pods: Collection[Pod], pod: Pod, known: Collection[str]
-    ) -> str | None:
-        """Return where the pod runs that replaced another one; None if none does."""
-        same = [each for each in pods if each.controller_uid == pod.controller_uid]
-        found = next((each for each in same if _runs(each, known)), None)
-        if found is None or any(each.uid == pod.uid and not each.is_terminal for each in same):
-            return None
-        share = share_of(found, world.ledger.inventory(found.node))
-        on = place(where(world, Place(found.node, share.cards))) if share else found.node
-        return f"{found.key} runs on {on}"
+
+def _replacement(pods: Collection[Pod], pod: Pod, known: Collection[str]) -> Pod | None:
+    """Return the pod that runs instead of another one that has ended; None without one."""
+    same = [each for each in pods if each.controller_uid == pod.controller_uid]
+    if any(each.uid == pod.uid and not each.is_terminal for each in same):
+        return None
+    return next((each for each in same if _runs(each, known)), None)
 
 
 def _runs(pod: Pod, known: Collection[str]) -> bool:

@@ -170,6 +170,15 @@ async def test_it_stops_if_the_next_pod_gets_a_gpu_that_was_to_become_free(tmp_p
     assert server.cordoned == ""
 
 
+async def test_it_stops_if_the_next_pod_gets_a_gpu_that_was_free(tmp_path):
+    server = ApiServer()
+    server.node = msgspec.to_builtins(node("n1", 8, 8, 8))
+    server.next = running("a2", "n1", 2)
+    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    assert found.exit_code == 1
+    assert "default/a2 uses a GPU that was free" in found.output
+
+
 async def test_it_stops_if_no_pod_replaces_the_one_that_was_evicted(tmp_path):
     server = ApiServer()
     server.next = None

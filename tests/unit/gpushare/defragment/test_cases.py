@@ -103,6 +103,19 @@ def test_a_pod_of_several_cards_frees_them_together():
     assert found.wanted[0].place == ("n1", ("n1-0", "n1-1"))
 
 
+def test_a_pod_of_several_cards_may_look_for_its_place_first():
+    world = RunningWorld()
+    world.add("n1", 8, 8)
+    world.add("n2", 8, 8)
+    world.run("both", "n1", 1, 0, 1)
+    world.run("full", "n1", 6, 0)
+    world.run("small", "n1", 3, 1)
+    world.run("one", "n2", 3, 0)
+    world.run("two", "n2", 2, 0, 1)
+    found = free_cards(world)
+    assert moves(found) == [("both", "n2-0,n2-1"), ("small", "n2-1")]
+
+
 def test_a_pod_that_fits_needs_no_moves():
     world = RunningWorld()
     world.add("n1", 8)
