@@ -76,25 +76,36 @@ def test_a_pending_pod_has_room_after_the_moves_of_its_plan(state: State):
     assert chosen == tuple(map(_index, wanted.place.cards))
 
 
+def is_least(plan: MovePlan, fewest: int | None, *, is_exact: bool) -> None:
+    """Check that a plan is no longer than the shortest one, if that has at most MOST moves.
+
+    Without ``is_exact`` it may be longer, or not be found.
+    Which cards a node gives to a pod with several depends on who came before, so that the search
+    may miss a plan with them.
+    """
+    if fewest is None:
+        assert not plan.is_enough or len(plan.moves) > MOST
+    elif is_exact:
+        assert plan.is_enough
+        assert len(plan.moves) == fewest
+    else:
+        assert not plan.is_enough or len(plan.moves) >= fewest
+
+
 @given(states())
 def test_no_plan_frees_a_card_with_fewer_moves_where_two_are_enough(state: State):
     fewest = fewest_for_a_card(state)
-    plan = free_cards(state, 1)
-    if fewest is not None:
-        assert len(plan.moves) == fewest
-    else:
-        assert not plan.is_enough or len(plan.moves) > MOST
+    is_exact = fewest == 1 or all(len(each.share.cards) == 1 for each in state.movables)
+    is_least(free_cards(state, 1), fewest, is_exact=is_exact)
 
 
 @given(states())
 def test_no_plan_makes_room_with_fewer_moves_where_two_are_enough(state: State):
+    _, count, _ = asked(state.wanted)
+    is_exact = count == 1 and all(len(each.share.cards) == 1 for each in state.movables)
     fewest = fewest_for_a_pod(state)
-    plan = make_room(state)
-    if fewest is not None:
-        assert plan.is_enough
-        assert len(plan.moves) == fewest
-    else:
-        assert not plan.is_enough or len(plan.moves) > MOST
+    if fewest is not None:  # the brute force knows only plans whose closed cards the pod gets
+        is_least(make_room(state), fewest, is_exact=is_exact)
 
 
 @given(states(), st.integers(1, 3))
