@@ -26,7 +26,7 @@ from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import Amounts, Requests, read_amounts, requests_of
 from gpushare.placement import verdict
-from gpushare.placement.node_resources import free_resources
+from gpushare.placement.node_resources import free_resources, left_of, limited
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
@@ -85,7 +85,7 @@ class ClusterState:
         self.victim_rules = Rules()
         self.mix = Mix()
         self.scarcity = NOT_KNOWN
-        self._allocatable: dict[str, tuple[Node, Left]] = {}
+        self._allocatable: dict[str, tuple[Node, Left | None]] = {}
         self.group_of = self.groups.of
         self.requests_used = self.use.requests_of
         self.will_end = self.ending.will_end
@@ -200,10 +200,9 @@ class ClusterState:
         if known is not None and known[0] is node:
             return known[1]
         try:
-            found = read_amounts(node.allocatable, name)
+            amounts = left_of(read_amounts(node.allocatable, name))
         except RequestError:
             return None
-        amounts = found.get("cpu", 0), found.get("memory", 0)
         self._allocatable[name] = node, amounts
         return amounts
 
@@ -218,7 +217,7 @@ class ClusterState:
         for amounts in (kept, *self._being_bound(name, besides)):
             cpu -= amounts.get("cpu", 0)
             memory -= amounts.get("memory", 0)
-        return cpu, memory
+        return limited(cpu), limited(memory)
 
 
 def _none_ended(_: Group) -> int:

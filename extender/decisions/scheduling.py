@@ -20,6 +20,7 @@ from extender.settings.configuration import GangSettings, Policy
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.cards.model import Card, Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
+from gpushare.demand.scarcity import Left
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
@@ -217,11 +218,11 @@ class Scheduling:
             state.scarcity = self._scarcity.now
             yield from self._cache.renewing()
 
-    def _open_nodes(self) -> Iterator[tuple[FreeCards, int]]:
+    def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
         for name in list(self._ledger.nodes()):
-            cards, every = self._look(name).cards, self.state.allocatable(name)
+            cards = self._look(name).cards
             if cards is not None:
-                yield cards, every[0] if every is not None else 0
+                yield cards, self.state.allocatable(name)
 
     def _verdicts(self, request: Request, pod: Pod, nodes: Sequence[str]) -> Verdicts:
         """Return what is known about nodes for a pod that is asked about on ``nodes``.

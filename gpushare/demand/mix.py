@@ -27,11 +27,12 @@ class Mix:
     """How many pods of each kind came, the latest counting most; ``came`` is how many in all.
 
     It never has more than MOST_KINDS: while it has so many, other kinds are not counted. So what
-    one tenant requests neither uses memory without limit nor displaces what others request.
+    one tenant requests neither uses memory without limit nor displaces what others request. Kinds
+    that came once are forgotten with the next WINDOW pods.
     """
 
     def __init__(self) -> None:
-        self.came, self.total = 0, 0.0
+        self.came, self.total = 0, 0.0  # the latter less, once earlier pods count half
         self._kinds: dict[Kind, float] = {}
 
     def add(self, request: Request) -> None:
@@ -43,12 +44,11 @@ class Mix:
             request.memory,
             request.policy.models,
         )
-        before = self._kinds.get(kind)
-        if before is None and len(self._kinds) >= MOST_KINDS:
-            return
-        self._kinds[kind] = (before or 0.0) + 1
         self.came += 1
         self.total += 1
+        before = self._kinds.get(kind)
+        if before is not None or len(self._kinds) < MOST_KINDS:
+            self._kinds[kind] = (before or 0.0) + 1
         if self.total >= WINDOW:
             self._halve()
 

@@ -10,8 +10,8 @@ Three things become scarce before GPU memory does:
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final
 
@@ -20,9 +20,11 @@ from gpushare.demand.mix import Kind, Mix
 
 # All weights are in cards. They were chosen on the public trace openb, for pods that only come as
 # well as for pods that come and go (docs/performance.md).
-_TIGHT: Final = 0.5  # for a node whose cards and CPU are all free
+_TIGHT: Final = 0.25  # for a node whose cards and CPU are all free
 _HOST: Final = 0.5  # for each card of a pod that would have no node left
 _MODEL: Final = 3.0  # for a card of a model that is all needed
+_QUARTER: Final = 250  # of a core, in thousandths
+_UNKNOWN: Final = 1000.0  # more than a pod can cost where all is known
 _WHOLE: Final = 0.9  # of a node's CPU: the rest is for the pods of DaemonSets
 _MOST_TIERS: Final = 32
 _STEPS: Final = 2.0  # a value of hosts is a power of this, so that it seldom changes
@@ -33,15 +35,32 @@ Hosts = tuple[tuple[Sequence[int], Sequence[float]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the cluster has: units by model, and the most units and CPU of any one node.
+    """What the cluster has: units by model, and the most units, CPU and memory of any one node.
 
-    ``shapes`` are the numbers of cards of its nodes, two or more, with their CPU.
+    ``card`` are the units of its smallest card, ``shapes`` the numbers of cards of its nodes, two
+    or more, with their CPU, rounded down by ``of_shape``.
     """
 
     units: Mapping[str, int] = field(default_factory=dict)
     shapes: frozenset[tuple[int, int]] = frozenset()
+    card: int = 1
     most_units: int = 1
     most_cpu: int = 1
+    most_memory: int = 1
+
+    def hosts(self, kind: Kind) -> bool:
+        """Return whether any node may ever host such a pod: others say nothing about demand."""
+        return (
+            kind.units * kind.cards <= self.most_units
+            and kind.cpu <= self.most_cpu
+            and kind.memory <= self.most_memory
+        )
+
+
+def of_shape(cpu: int) -> int:
+    """Return CPU rounded down to two significant bits, so that alike nodes have the same shape."""
+    dropped = max(0, (cpu // _QUARTER).bit_length() - 2)
+    return (cpu // _QUARTER >> dropped << dropped) * _QUARTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +104,17 @@ class Scarcity:
         at = bisect_right(amounts, cpu)
         return values[at - 1] if at else 0.0
 
-    def with_hosts(self, nodes: Iterable[tuple[int, int]]) -> "Scarcity":
-        """Return the same for the present ``nodes``: their entirely free cards, and free CPU."""
+    def with_hosts(self, nodes: Iterable[tuple[int, int]]) -> Generator[None, None, "Scarcity"]:
+        """Return the same for the present ``nodes``, in short steps.
+
+        They are given by their entirely free cards and their free CPU.
+        """
         if not self.tiers:
             return self
-        counted = Counter(nodes)
+        counted = Counter(node for node in nodes if node[0] > 1)
         values = []
         for tier in self.tiers:
+            yield
             hosts = sum(
                 n for (empty, cpu), n in counted.items() if empty >= tier.cards and cpu >= tier.cpu
             )
@@ -107,7 +130,7 @@ class Scarcity:
         )
         if hosts_now == self.hosts:
             return self
-        return Scarcity(self.cpu, self.memory, self.capacity, self.tiers, hosts_now, self.models)
+        return replace(self, hosts=hosts_now)
 
 
 NOT_KNOWN: Final = Scarcity()
@@ -115,13 +138,16 @@ NOT_KNOWN: Final = Scarcity()
 
 def scarcity_of(mix: Mix, capacity: Capacity) -> Scarcity:
     """Return what is scarce for pods like those of ``mix``, without the values of hosts."""
-    kinds = [(kind, count) for kind, count in mix if kind.units]
+    kinds = [(kind, count) for kind, count in mix if kind.units and capacity.hosts(kind)]
     units = sum(count * kind.units * kind.cards for kind, count in kinds)
     if not units:
         return Scarcity(capacity=capacity)
-    per_pod = units / sum(count for _, count in kinds)
-    running = sum(capacity.units.values()) / per_pod / mix.total
-    tiers = [Tier(kind.cards, kind.cpu, count * running) for kind, count in kinds if kind.cards > 1]
+    running = sum(capacity.units.values()) / units  # of each pod that was counted
+    tiers = [
+        Tier(kind.cards, kind.cpu, count * running)
+        for kind, count in kinds
+        if kind.cards > 1 and kind.units * 2 > capacity.card
+    ]
     # One pod that needs a whole node may come at any time, also if none has come yet.
     tiers += (Tier(cards, int(cpu * _WHOLE), running) for cards, cpu in capacity.shapes)
     largest = sorted(tiers, key=lambda tier: (-tier.cards * tier.wanted, tier.cards, tier.cpu))
@@ -152,27 +178,29 @@ def _models(
 
 def cost(
     scarcity: Scarcity, request: Request, *, free: int, empty: int, taken: int, card: float,
-    cpu: int, memory: int, model: str,
+    left: Left | None, model: str,
 ) -> float:  # fmt: skip
     """Return what a pod costs others on a node, in cards: the node with the least is the best.
 
     The node has ``free`` units on cards of ``card`` units on average, ``empty`` of them entirely
-    free, of which the pod uses ``taken``, and ``cpu`` and ``memory`` in thousandths. The pod's
-    memory is taken in proportion to its CPU, so that pods that differ only in memory are equal.
+    free, of which the pod uses ``taken``, and ``left`` besides. If that is not known, the node
+    comes after others. The pod's memory is taken in proportion to its CPU, so that pods that differ
+    only in memory are equal.
     """
-    units, asked = request.units, request.cpu
-    cpu_left = cpu - asked
+    units, asked, capacity = request.units, request.cpu, scarcity.capacity
     found = scarcity.models.get(model, 0.0) * units / card
+    found += _TIGHT * (free - units) / capacity.most_units
+    if left is None:
+        return found + _UNKNOWN
+    cpu, memory = left
+    cpu_left = cpu - asked
     if scarcity.cpu:
         memory_left = memory - asked * scarcity.memory / scarcity.cpu
         after = scarcity.stranded(free - units, cpu_left, memory_left)
         found += (after - scarcity.stranded(free, cpu, memory)) / card
     if scarcity.hosts and empty > 1:
         found += scarcity.host(empty, cpu) - scarcity.host(empty - taken, cpu_left)
-    of_largest = scarcity.capacity
-    return found + _TIGHT * (
-        (free - units) / of_largest.most_units + cpu_left / of_largest.most_cpu
-    )
+    return found + _TIGHT * cpu_left / capacity.most_cpu
 
 
 def _rounded(value: float) -> float:

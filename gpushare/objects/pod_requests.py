@@ -15,6 +15,7 @@ from gpushare.objects.pod_reader import MOST_CONTAINERS
 from gpushare.objects.quantity import parse_quantity
 
 MILLI: Final = 1000
+MOST_AMOUNT: Final = MILLI * 2**63  # the API server limits quantities to 2**63 - 1
 MOST_NAMES: Final = 64  # of resources that a pod uses; those of Kubernetes itself come first
 PODS: Final = "pods"
 _HUGE_PAGES: Final = "hugepages-"

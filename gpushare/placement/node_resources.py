@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from gpushare.demand.scarcity import Left
 from gpushare.objects.model import Node
-from gpushare.objects.pod_requests import Amounts, read_amounts
+from gpushare.objects.pod_requests import MOST_AMOUNT, Amounts, read_amounts
 
 
 def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
@@ -22,9 +22,18 @@ def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
     return left
 
 
-def left_of(free: Mapping[str, int]) -> Left:
-    """Return the CPU and memory of what is free on a node."""
-    return free.get("cpu", 0), free.get("memory", 0)
+def left_of(free: Mapping[str, int] | None) -> Left | None:
+    """Return the CPU and memory of what is free on a node; None if that is not known.
+
+    Amounts beyond what Kubernetes accepts are limited, so that they can be compared as floats.
+    """
+    if free is None or "cpu" not in free:
+        return None
+    return limited(free["cpu"]), limited(free.get("memory", 0))
+
+
+def limited(amount: int) -> int:
+    return max(-MOST_AMOUNT, min(MOST_AMOUNT, amount))
 
 
 def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:

@@ -3,13 +3,14 @@
 A node's rank is the utilization of the cards that the pod would get there, including the pod. A sum
 over the node alone would not distinguish cards that are all half full from cards of which half are
 empty, and large pods need empty cards. Ties are broken by what the pod costs other pods on the node
-(``demand.scarcity``) for binpack, and by the utilization of all its cards for other policies.
+(``demand.scarcity``) for binpack once that is known, else by the utilization of all its cards.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import eq
 from types import MappingProxyType
 from typing import Final
 
@@ -21,7 +22,6 @@ from gpushare.placement.card_choice import FreeCards, select
 Shape = tuple[tuple[float, float], ...]  # (utilization in percent, score), in rising order
 
 _BINPACK: Final[Shape] = ((0, 0), (100, 10))
-_UNKNOWN: Final = (0, 0)
 _SPREAD: Final[Shape] = ((0, 10), (100, 0))
 
 
@@ -73,6 +73,7 @@ def rank(
             return None
         free = sum(place.free for place in chosen)
         units = sum(place.card.units for place in chosen)
+        taken = sum(place.free == place.card.units for place in chosen)
         of_model = chosen[0].card
     else:
         # The same cards as ``select``, without a list: this runs for every node.
@@ -82,24 +83,24 @@ def rank(
         of_model = cards.places[first].card
         if count == 1:
             free, units = cards.free[first], cards.sizes[first]
+            taken = int(free == units)
         else:
-            free = sum(cards.free[first : first + count])
-            units = sum(cards.sizes[first : first + count])
+            each_free = cards.free[first : first + count]
+            sizes = cards.sizes[first : first + count]
+            free, units, taken = sum(each_free), sum(sizes), sum(map(eq, each_free, sizes))
     by = policy.node_policy or policies.node
     score = policies.scores[by]
     more = wanted * count
     chosen_score = score(100 * (units - free + more) / units)
-    if by is NodePolicy.BINPACK:
-        cpu, memory = cards.left or _UNKNOWN
+    if by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN:
         tie = cost(
-            scarcity if cards.left is not None else NOT_KNOWN,
+            scarcity,
             request,
             free=cards.units - cards.used,
             empty=cards.empty,
-            taken=count if free == units else 0,
+            taken=taken,
             card=cards.units / len(cards.free),
-            cpu=cpu,
-            memory=memory,
+            left=cards.left,
             model=of_model.model,
         )
     else:

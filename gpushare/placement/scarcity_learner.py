@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import NOT_KNOWN, Capacity, scarcity_of
+from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Left, of_shape, scarcity_of
 from gpushare.placement.card_choice import FreeCards
 
 _GROWTH: Final = 1.5  # of the number of pods until the mix is looked at again
 _MOST: Final = 2000  # pods that come until then
 _LOOKED_AT_ONCE: Final = 32
+_LARGE: Final = 2**63
 
 
 class ScarcityLearner:
@@ -21,31 +22,36 @@ class ScarcityLearner:
         self.now = NOT_KNOWN
         self._came = -1  # pods, when the mix was looked at
 
-    def renewing(self, mix: Mix, nodes: Iterable[tuple[FreeCards, int]]) -> Iterator[None]:
+    def renewing(self, mix: Mix, nodes: Iterable[tuple[FreeCards, Left | None]]) -> Iterator[None]:
         """Look at the nodes that take new pods, in short steps; ``now`` is set at the end.
 
-        ``nodes`` are their cards, and their CPU for pods in thousandths.
+        ``nodes`` are their cards, and their CPU and memory for pods; None if that is not known.
         """
         units, shapes = Counter[str](), set[tuple[int, int]]()
         hosts = list[tuple[int, int]]()
-        most_units = most_cpu = 1
-        for place, (cards, cpu) in enumerate(nodes):
+        card, most_units, most_cpu, most_memory = _LARGE, 1, 1, 1
+        for place, (cards, every) in enumerate(nodes):
             if place % _LOOKED_AT_ONCE == 0:
                 yield
             for each in cards.places:
                 units[each.card.model] += each.card.units
-            most_units, most_cpu = max(most_units, cards.units), max(most_cpu, cpu)
+                card = min(card, each.card.units)
+            most_units = max(most_units, cards.units)
+            if every is None:
+                continue
+            most_cpu, most_memory = max(most_cpu, every[0]), max(most_memory, every[1])
             if len(cards.free) > 1:
-                shapes.add((len(cards.free), cpu))
+                shapes.add((len(cards.free), of_shape(every[0])))
             if cards.left is not None:
                 hosts.append((cards.empty, cards.left[0]))
-        capacity = Capacity(dict(units), frozenset(shapes), most_units, most_cpu)
+        capacity = Capacity(dict(units), frozenset(shapes), card, most_units, most_cpu, most_memory)
         found = self.now
         if capacity != found.capacity or self._is_outdated(mix):
             self._came = mix.came
             learned = replace(scarcity_of(mix, capacity), hosts=found.hosts)
             found = learned if learned != found else found
-        self.now = found.with_hosts(hosts)
+            yield
+        self.now = yield from found.with_hosts(hosts)
 
     def _is_outdated(self, mix: Mix) -> bool:
         before = self._came

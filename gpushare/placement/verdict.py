@@ -19,6 +19,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import requests_of
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import NOTHING, FreeCards
+from gpushare.placement.node_resources import limited
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import LEAVING, NO_CARDS, UNREADABLE, UNREADABLE_CORDON, Reason
 
@@ -91,7 +92,8 @@ def request_of(pod: Pod, policies: Policies) -> Request:
     """Return the pod's request; raise RequestError if this configuration cannot satisfy it."""
     request = pod_annotations.request_of(pod)
     asked = requests_of(pod)
-    request = replace(request, cpu=asked.get("cpu", 0), memory=asked.get("memory", 0))
+    cpu, memory = (limited(asked.get(name, 0)) for name in ("cpu", "memory"))
+    request = replace(request, cpu=cpu, memory=memory)
     if request.policy.node_policy is NodePolicy.SHAPE and not policies.shape:
         raise RequestError(
             f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "

@@ -103,10 +103,12 @@ class VerdictCache:
         Until then the former verdicts are used.
         """
         for which, verdicts in list(self._classes.items()):
-            request = self._requests[which]
+            request = self._requests.get(which)
             for place, name in enumerate(list(self._names())):
                 if place % _JUDGED_AT_ONCE == 0:
                     yield
+                if request is None or self._classes.get(which) is not verdicts:
+                    break  # it was dropped meanwhile
                 verdicts.put(name, self._judge(name, request))
 
     def _drop_longest_unused(self, verdicts: int) -> None:

@@ -17,7 +17,7 @@ from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import Scarcity
+from gpushare.demand.scarcity import Left, Scarcity
 from gpushare.errors import RecordError, RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
@@ -139,12 +139,12 @@ class ListedCluster:
         deque(learner.renewing(mix, self._open_nodes()), maxlen=0)
         return learner.now
 
-    def _open_nodes(self) -> Iterator[tuple[FreeCards, int]]:
+    def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
         for name in self.ledger.nodes():
             account, free = self.ledger.account(name), self.free_resources(name)
             if account is not None and free is not None and name not in self._closed:
                 every = read_amounts(self._nodes[name].allocatable, name)
-                yield FreeCards(account, left=left_of(free)), every.get("cpu", 0)
+                yield FreeCards(account, left=left_of(free)), left_of(every)
 
     @cached_property
     def _use(self) -> ResourceUse:

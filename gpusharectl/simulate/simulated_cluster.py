@@ -17,7 +17,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import NOT_KNOWN
+from gpushare.demand.scarcity import NOT_KNOWN, Left
 from gpushare.groups.index import Groups
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
@@ -392,11 +392,11 @@ class SimulatedCluster:
             self.scarcity = self._learner.now
             self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
 
-    def _open_nodes(self) -> Iterator[tuple[FreeCards, int]]:
+    def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
         for name in self.ledger.nodes():
             if name not in self.closed:
                 cards = FreeCards(self.account(name), left=left_of(self._room(name)))
-                yield cards, read_amounts(self._nodes[name].allocatable, name).get("cpu", 0)
+                yield cards, left_of(read_amounts(self._nodes[name].allocatable, name))
 
     def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
         """Return which of kube-scheduler's own rules excludes the node."""

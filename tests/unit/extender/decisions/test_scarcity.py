@@ -81,10 +81,10 @@ def test_nothing_is_looked_at_again_while_nothing_changes():
     assert not list(made.scheduling.renewing_scarcity())
 
 
-def test_an_amount_of_cpu_that_cannot_be_read_neither_rejects_nor_prefers_the_node():
+def test_an_amount_of_cpu_that_cannot_be_read_neither_rejects_the_node_nor_prefers_it():
     made = cluster(with_cpu("a", "sixteen"), with_cpu("b", "16"))
+    assert best(made, asking("first", "1")) == "a"
     run_to_end(made.scheduling.renewing_scarcity())
-    asked = asking("p", "1")
-    made.pod_changed(asked)
-    made.scheduling.filter(asked, ["a"])
-    assert made.scheduling.filter(asked, ["a"]).fitting == ["a"]
+    assert best(made, asking("p", "1")) == "b"
+    made.node_deleted(with_cpu("b", "16"))
+    assert best(made, asking("q", "1")) == "a"

@@ -38,6 +38,15 @@ def test_a_kind_that_no_longer_comes_is_forgotten():
     assert [kind.units for kind, _ in mix] == [2]
 
 
+def test_kinds_that_came_once_do_not_keep_out_later_ones_for_ever():
+    mix = Mix()
+    for number in range(MOST_KINDS):
+        mix.add(request(number + 1))
+    for _ in range(WINDOW + 1):
+        mix.add(request(MOST_KINDS + 1))
+    assert [kind.units for kind, _ in mix] == [MOST_KINDS + 1]
+
+
 @given(st.lists(st.integers(1, 10**6), max_size=20))
 def test_a_tenant_with_many_kinds_neither_fills_the_memory_nor_displaces_others(units):
     mix = Mix()

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from gpushare.cards.model import ContainerRequest, Request
 from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Scarcity, cost, scarcity_of
+from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Scarcity, cost, of_shape, scarcity_of
+from gpushare.process.time_slices import run_all
 
 CARD, CORE, GIB = 16, 1000, 2**30 * 1000
-CAPACITY = Capacity({"A": 64, "B": 64}, frozenset({(4, 32 * CORE)}), 64, 32 * CORE)
+SHAPES = frozenset({(4, 32 * CORE)})
+CAPACITY = Capacity({"A": 64, "B": 64}, SHAPES, CARD, 64, 32 * CORE, 64 * GIB)
 
 
 def request(units, cpu=0, cards=1, models=()):
@@ -26,9 +28,14 @@ def learned(*requests):
 
 
 def cost_on(scarcity, asked, **node):
-    there = {"free": 64, "empty": 4, "cpu": 32 * CORE, "memory": 0, "model": "A"} | node
+    there = {"free": 64, "empty": 4, "cpu": 32 * CORE, "model": "A"} | node
+    left = (there.pop("cpu"), 0)
     taken = asked.card_count if asked.units_per_card == CARD else 0
-    return cost(scarcity, asked, card=CARD, taken=taken, **there)
+    return cost(scarcity, asked, card=CARD, taken=taken, left=left, **there)
+
+
+def hosts(scarcity, nodes):
+    return run_all(scarcity.with_hosts(nodes))
 
 
 def test_a_pod_with_much_cpu_prefers_the_node_that_has_more_than_its_cards_need():
@@ -57,8 +64,8 @@ def test_memory_counts_as_cpu_does():
 
 def test_the_last_node_for_a_large_pod_is_kept_free():
     large = request(16, 4 * CORE, cards=4)
-    scarcity = learned(large, request(16, CORE)).with_hosts([(4, 32 * CORE)])
-    many = learned(large, request(16, CORE)).with_hosts([(4, 32 * CORE)] * 1000)
+    scarcity = hosts(learned(large, request(16, CORE)), [(4, 32 * CORE)])
+    many = hosts(learned(large, request(16, CORE)), [(4, 32 * CORE)] * 1000)
     small = request(16, CORE)
     whole, begun = {"empty": 4}, {"empty": 3, "free": 48}
     for found in (scarcity, many):
@@ -68,7 +75,7 @@ def test_the_last_node_for_a_large_pod_is_kept_free():
 
 
 def test_a_whole_node_is_worth_something_before_any_pod_requested_one():
-    scarcity = learned(request(4, CORE)).with_hosts([(4, 32 * CORE)])
+    scarcity = hosts(learned(request(4, CORE)), [(4, 32 * CORE)])
     assert scarcity.host(4, 32 * CORE) > 0
     assert scarcity.host(4, CORE) == scarcity.host(3, 32 * CORE) == 0
 
@@ -99,7 +106,7 @@ AMOUNTS = st.integers(0, 10**15)
     st.integers(-(10**15), 10**15),
 )
 def test_hosts_are_worth_more_with_more_of_anything(pods, nodes, empty, cpu, memory):
-    scarcity = learned(*(request(*each) for each in pods)).with_hosts(nodes)
+    scarcity = hosts(learned(*(request(*each) for each in pods)), nodes)
     worth = scarcity.host(empty, cpu)
     assert 0 <= worth <= scarcity.host(empty + 1, cpu)
     assert worth <= scarcity.host(empty, cpu + 1)
@@ -110,5 +117,29 @@ def test_hosts_are_worth_more_with_more_of_anything(pods, nodes, empty, cpu, mem
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 32 * CORE)), max_size=5))
 def test_the_values_of_hosts_are_the_same_object_while_nothing_changes(nodes):
-    once = learned(request(16, CORE, cards=4)).with_hosts(nodes)
-    assert once.with_hosts(nodes) is once
+    once = hosts(learned(request(16, CORE, cards=4)), nodes)
+    assert hosts(once, nodes) is once
+
+
+def test_a_pod_that_no_node_can_host_says_nothing_about_the_others():
+    usual = [request(16, 8 * CORE)] * 3
+    huge = request(16, 2**63 * 1000), request(10**9), request(16, CORE, cards=64)
+    assert learned(*usual, *huge) == learned(*usual)
+
+
+def test_parts_of_several_cards_need_no_node_that_is_entirely_free():
+    parts, whole = learned(request(2, CORE, cards=2)), learned(request(16, CORE, cards=2))
+    assert [tier.cards for tier in parts.tiers] == [4]  # any node may be needed as a whole
+    assert sorted(tier.cards for tier in whole.tiers) == [2, 4]
+
+
+def test_alike_nodes_have_one_shape():
+    assert {of_shape(cpu) for cpu in range(96 * CORE, 100 * CORE, 7)} == {96 * CORE}
+    assert [of_shape(cpu) for cpu in (0, 249, 250, 128 * CORE)] == [0, 0, 250, 128 * CORE]
+
+
+def test_a_node_of_which_cpu_is_not_known_comes_after_an_equal_one():
+    scarcity, asked = learned(request(16, CORE)), request(16, CORE)
+    node = {"free": 64, "empty": 4, "taken": 1, "card": CARD, "model": "A"}
+    unknown = cost(scarcity, asked, left=None, **node)
+    assert cost(scarcity, asked, left=(32 * CORE, 64 * GIB), **node) < unknown

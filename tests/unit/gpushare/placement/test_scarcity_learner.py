@@ -15,7 +15,7 @@ def cards(left=(8000, 0)):
 
 
 def renew(learner, mix, *nodes):
-    run_to_end(learner.renewing(mix, [(each, 8000) for each in nodes]))
+    run_to_end(learner.renewing(mix, [(each, (8000, 8000)) for each in nodes]))
     return learner.now
 
 
