@@ -5,7 +5,8 @@
 FOLDER has CSV files of Alibaba's trace openb (cluster-trace-gpu-v2023); without it, a generated
 trace of 190 nodes is used. All systems get the same pods. Inflation: pods arrive until 1.3 times
 the capacity is requested, and none leaves. Coming and going: pods arrive at random and leave at a
-constant load; a pod that finds no room does not wait.
+constant load; a pod that finds no room does not wait. Defragmentation: the cards that become free
+when pods move, on a cluster of which all has been requested, or of which 30 % of the pods ended.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple
 
 from bench.placement.books import Books, Setup, System
 from bench.placement.churn import Refused, churn
+from bench.placement.defragmenting import Freed, defragment
 from bench.placement.inflation import Filled, fill
 from bench.placement.peers import (
     Elsewhere,
@@ -36,6 +38,8 @@ from extender.settings.configuration import Policy
 FIRST_SEED: Final = 42
 GENERATED: Final = "generated"
 LOADS: Final = (0.97, 1.03)
+ENDED: Final = (0.0, 0.3)  # of the pods, before cards are freed
+_FREED: Final = ("free", "cards", "moves")
 
 Make = Callable[[Trace, Books, int], System]
 
@@ -110,7 +114,7 @@ def main() -> int:
     parser.add_argument("--variants", default="", help="lists of pods in FOLDER, such as default")
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", choices=("inflation", "churn"))
+    parser.add_argument("--only", choices=("inflation", "churn", "defragment"))
     options = parser.parse_args()
     known = variants(Path(options.trace)) if options.trace else [GENERATED]
     names = options.variants.split(",") if options.variants else known
@@ -130,13 +134,33 @@ def main() -> int:
                     jobs = [Job(options.trace, variant, system, others, load, s) for s in seeds]
                     cells = _row(list(pool.map(run, jobs)))
                     print("| " + " | ".join([system, *cells]) + " |", flush=True)
+            if options.only in {None, "defragment"}:
+                _defragment(pool, options.trace, variant, seeds)
     return 0
+
+
+def _defragment(pool: ProcessPoolExecutor, folder: str, variant: str, seeds: Sequence[int]) -> None:
+    print(f"\n{variant}, defragmentation, {len(seeds)} seeds")
+    print("| pods that ended before | free GPUs | more after moves | moves |\n|---|---|---|---|")
+    for ended in ENDED:
+        found = list(pool.map(free_all, [(folder, variant, seed, ended) for seed in seeds]))
+        cells = [_cell([getattr(each, name) for each in found]) for name in _FREED]
+        print(f"| {100 * ended:.0f} % | " + " | ".join(cells) + " |", flush=True)
+
+
+def free_all(job: tuple[str, str, int, float]) -> Freed:
+    folder, variant, seed, ended = job
+    return defragment(_trace(folder, variant), seed, ended)
 
 
 def _tables(only: str | None) -> list[tuple[float, str]]:
     """Return the load and who places pods without GPU, of each table."""
-    filling = list(product((0.0,), OTHERS)) if only != "churn" else []
-    return filling + ([(load, "kept off") for load in LOADS] if only != "inflation" else [])
+    found: list[tuple[float, str]] = []
+    if only in {None, "inflation"}:
+        found += product((0.0,), OTHERS)
+    if only in {None, "churn"}:
+        found += [(load, "kept off") for load in LOADS]
+    return found
 
 
 if __name__ == "__main__":
