@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, quantiles, stdev
 from typing import Final, NamedTuple
 
 from bench.placement.books import Books, Setup, System
@@ -105,6 +105,7 @@ def _row(found: Sequence[Filled | Refused]) -> list[str]:
 _FILLED: Final = (
     "at 100 %", "at 130 %", "first refused", "idle: CPU", "memory", "model", "remnants", "usable"
 )  # fmt: skip
+_TOOK: Final = ("median", "mean", "p99", "most")
 _REFUSED: Final = ("GPU time refused, %", "of it by pods of 8 GPUs")
 
 
@@ -114,7 +115,7 @@ def main() -> int:
     parser.add_argument("--variants", default="", help="lists of pods in FOLDER, such as default")
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", choices=("inflation", "churn", "defragment"))
+    parser.add_argument("--only", choices=("inflation", "churn", "defragment", "decisions"))
     options = parser.parse_args()
     known = variants(Path(options.trace)) if options.trace else [GENERATED]
     names = options.variants.split(",") if options.variants else known
@@ -123,6 +124,9 @@ def main() -> int:
         if unknown := sorted(set(given) - set(there)):
             parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(there) or 'none'}")
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+    if options.only in {None, "decisions"}:
+        for variant in names:
+            _time_decisions(_trace(options.trace, variant))
     with ProcessPoolExecutor() as pool:
         for variant in names:
             for load, others in _tables(options.only):
@@ -137,6 +141,17 @@ def main() -> int:
             if options.only in {None, "defragment"}:
                 _defragment(pool, options.trace, variant, seeds)
     return 0
+
+
+def _time_decisions(trace: Trace) -> None:
+    """Print how long filter's decisions take while the cluster fills up, one after the other."""
+    books = Books(trace)
+    gpushare = Gpushare(trace, books, Policy())
+    fill(Setup(trace, books, gpushare, Elsewhere()), FIRST_SEED)
+    took = sorted(each * 1e6 for each in gpushare.took)
+    shown = [median(took), mean(took), quantiles(took, n=100)[98], took[-1]]
+    texts = (f"{what} {value:.0f} us" for what, value in zip(_TOOK, shown, strict=True))
+    print(f"{trace.name}, decision of filter, {len(trace.nodes)} nodes: {', '.join(texts)}")
 
 
 def _defragment(pool: ProcessPoolExecutor, folder: str, variant: str, seeds: Sequence[int]) -> None:

@@ -1,5 +1,6 @@
 """Places a trace's pods by gpushare's own decisions: filter, bind's choice of cards, the watch."""
 
+import time
 from typing import Final
 
 import msgspec
@@ -40,9 +41,12 @@ class Clock:
 
 
 class Gpushare:
+    """``took`` has the seconds of each decision of filter."""
+
     def __init__(self, trace: Trace, books: Books, policy: Policy, name: str = "") -> None:
         self.name = name or policy.node
         self._books = books
+        self.took: list[float] = []
         self.clock = Clock()
         self.cluster = ClusterWatch(1, lambda *_: None, self.clock, policy)
         self._names = [node.name for node in trace.nodes]
@@ -60,7 +64,10 @@ class Gpushare:
         if not pod.cards:
             return None
         self.cluster.pod_changed(made)
-        found = scheduling.filter(made, [names[i] for i in self._books.hosts(pod)])
+        asked = [names[i] for i in self._books.hosts(pod)]
+        began = time.perf_counter()
+        found = scheduling.filter(made, asked)
+        self.took.append(time.perf_counter() - began)
         if not found.fitting:
             self.cluster.pod_deleted(made)
             return None
