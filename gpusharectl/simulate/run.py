@@ -183,6 +183,7 @@ class Run:
         """Create a pod; None if it is bound already."""
         event = self.scenario.pods[number]
         pod = event.pod
+        self.cluster.count(pod)
         if pod.node:
             self.cluster.bind(pod)
             self._bound[number] = pod
@@ -216,6 +217,7 @@ class Run:
     def _try(self, at: int, pods: list[_Pod]) -> None:
         refused: set[bytes] = set()  # within one step free units only decrease
         tried: set[GroupKey] = set()
+        self.cluster.learn()
         for each in sorted(pods, key=lambda each: each.turn):
             group = self.gangs.of(each.event.pod)
             if group is not None:

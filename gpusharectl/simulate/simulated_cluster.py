@@ -7,6 +7,7 @@ rules only those in gpushare.placement apply: taints, selectors, required node a
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.scarcity import NOT_KNOWN, Left
+from gpushare.errors import RequestError
 from gpushare.groups.index import Groups
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
@@ -46,7 +48,6 @@ from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
 from gpusharectl.simulate.other_systems.occupancy import Occupancy
 
-_GROWTH: Final = 1.25  # of the number of pods until it is learned again what is scarce
 NODES_SHOWN: Final = 5  # of those on which a Pending pod does not fit
 _TOO_LITTLE: Final = "node has too little allocatable left of "
 _BY_KUBERNETES: Final = "node.kubernetes.io/"  # taints that Kubernetes itself sets
@@ -112,7 +113,8 @@ class SimulatedCluster:
         self.unknown = Notes()
         self._shares: dict[str, tuple[str, ...]] = {}  # in the ledger, by the pod's uid
         self.scarcity = NOT_KNOWN
-        self._mix, self._learner, self._learn_at = Mix(), ScarcityLearner(), 0.0
+        self._mix, self._learner = Mix(), ScarcityLearner()
+        self._open: dict[str, tuple[FreeCards, Left | None]] = {}  # that take new pods
         self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
 
     def put_node(self, node: Node, gpus: NodeGpus | None = None) -> None:
@@ -183,13 +185,24 @@ class SimulatedCluster:
             return 0
         return max(0, self._room(node)[PODS]) // MILLI
 
+    def count(self, pod: Pod) -> None:
+        """Count what a pod requests that comes."""
+        with suppress(RequestError):  # placing it says what is wrong
+            self._mix.add(verdict.request_of(pod, self.policies))
+
+    def learn(self) -> None:
+        """Learn what is scarce now, as the extender does once a second."""
+        deque(self._learner.renewing(self._mix, self._open_nodes()), maxlen=0)
+        if self.scarcity is not self._learner.now:
+            self.scarcity = self._learner.now
+            deque(self._index.renewing(), maxlen=0)
+
     def place(self, pod: Pod) -> Pod | None:
         """Bind the pod to the best node; return it with its decision, None if it does not fit.
 
         Raises RequestError if no node can ever grant its request.
         """
         request = verdict.request_of(pod, self.policies)
-        self._learn(request)
         asked = requests_of(pod)
         for _, _, _, name in self._index.of(request).ranks:
             if self._why_kept_off(pod, asked, name):
@@ -366,6 +379,7 @@ class SimulatedCluster:
     def _changed(self, name: str) -> None:
         self.ledger.changes.add(name)
         self._rooms.pop(name, None)
+        self._open.pop(name, None)
         self._views.pop(name, None)
         self._sums.pop(name, None)
 
@@ -381,22 +395,16 @@ class SimulatedCluster:
             look, request, self.policies, self.unit_mib, name, scarcity=self.scarcity
         )
 
-    def _learn(self, request: Request) -> None:
-        """Count a pod, and judge all nodes again when there are many more pods than before."""
-        self._mix.add(request)
-        if self._mix.came < self._learn_at:
-            return
-        self._learn_at = self._mix.came * _GROWTH
-        deque(self._learner.renewing(self._mix, self._open_nodes()), maxlen=0)
-        if self.scarcity is not self._learner.now:
-            self.scarcity = self._learner.now
-            self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
-
     def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
         for name in self.ledger.nodes():
-            if name not in self.closed:
+            if name in self.closed:
+                continue
+            known = self._open.get(name)
+            if known is None:
                 cards = FreeCards(self.account(name), left=left_of(self._room(name)))
-                yield cards, left_of(read_amounts(self._nodes[name].allocatable, name))
+                every = left_of(read_amounts(self._nodes[name].allocatable, name))
+                known = self._open[name] = cards, every
+            yield known
 
     def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
         """Return which of kube-scheduler's own rules excludes the node."""

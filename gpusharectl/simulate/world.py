@@ -6,6 +6,7 @@ from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
+from gpushare.demand.scarcity import Scarcity
 from gpushare.groups.group import Group
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Node, Pod
@@ -26,8 +27,11 @@ class SimulatedWorld:
         self._cluster, self.gangs = cluster, gangs
         self.unit_mib, self.ledger = cluster.unit_mib, cluster.ledger
         self.policies, self.groups = cluster.policies, cluster.groups
-        self.scarcity = cluster.scarcity
         self.group_of, self.requests_used = cluster.groups.of, cluster.use.requests_of
+
+    @property
+    def scarcity(self) -> Scarcity:
+        return self._cluster.scarcity
 
     def pod(self, uid: str) -> Pod | None:
         return self._cluster.pod(uid)

@@ -36,6 +36,7 @@ def test_lists_say_of_every_card_what_the_extender_says(lists):
     cluster = ClusterWatch(1, lambda *_: None, SystemClock())
     run_to_end(cluster.replacing_nodes(nodes))
     run_to_end(cluster.replacing_pods(pods))
+    run_to_end(cluster.scheduling.renewing_scarcity())
     views = [
         inspect.view_node(known.ledger, name, known.unreadable.get(name, ""))
         for known in (seen, cluster.state)

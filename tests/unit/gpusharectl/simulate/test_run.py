@@ -16,7 +16,7 @@ from gpusharectl.simulate import view
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
-from tests.builders import node, pod
+from tests.builders import node, pod, run_to_end
 from tests.fakes.clock import FakeClock
 
 BINPACK = Policies()
@@ -148,6 +148,10 @@ def test_nodes_and_cards_are_those_that_the_extender_would_choose(stocks, steps,
             ours.remove(gone)
             theirs.pod_deleted(gone)
         asks = pod(f"p{number}", units * count, labels={"aliyun.com/gpu-count": str(count)})
+        ours.count(asks)
+        ours.learn()
+        theirs.pod_changed(asks)
+        run_to_end(theirs.scheduling.renewing_scarcity())
         offered = theirs.scheduling.filter(asks, names)
         placed = ours.place(asks)
         assert (placed.node if placed else "") == offered.best
