@@ -75,8 +75,6 @@ def allows(pod: TracePod, node: TraceNode) -> bool:
 class System(Protocol):
     """Something that places pods. It counts a pod itself once ``placed`` is called."""
 
-    name: str
-
     def place(self, pod: TracePod, uid: str, /) -> Place | None:
         """Return the place for a pod; None if it fits nowhere."""
 

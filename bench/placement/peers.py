@@ -21,8 +21,8 @@ class ByScore:
     ``rate`` is asked again about the nodes that have changed since the last equal pod.
     """
 
-    def __init__(self, name: str, books: Books, rate: Rate) -> None:
-        self.name, self._books, self._rate = name, books, rate
+    def __init__(self, books: Books, rate: Rate) -> None:
+        self._books, self._rate = books, rate
         self._kinds: dict[TracePod, _Kind] = {}
 
     def place(self, pod: TracePod, _uid: str) -> Place | None:
@@ -80,7 +80,7 @@ def best_fit(books: Books) -> ByScore:
         left = books.cpu[i] / most_cpu + sum(books.free[i]) / most_gpu
         return (left, i), cards
 
-    return ByScore("best fit", books, rate)
+    return ByScore(books, rate)
 
 
 def gpu_memory_only(books: Books) -> ByScore:
@@ -94,7 +94,7 @@ def gpu_memory_only(books: Books) -> ByScore:
         chosen = sum(free[k] for k in cards) / len(cards)
         return (chosen, (sum(free) - pod.size) / len(free), i), cards
 
-    return ByScore("GPU memory only", books, rate)
+    return ByScore(books, rate)
 
 
 def at_random(books: Books, seed: int) -> ByScore:
@@ -104,7 +104,7 @@ def at_random(books: Books, seed: int) -> ByScore:
         cards = tightest(pod, books.free[i])
         return ((draw.random(),), cards) if cards is not None else None
 
-    return ByScore("random", books, rate)
+    return ByScore(books, rate)
 
 
 def kube_scheduler(books: Books, seed: int) -> ByScore:
@@ -124,13 +124,11 @@ def kube_scheduler(books: Books, seed: int) -> ByScore:
         balanced = int(100 * (1 - abs(cpu - memory) / 2))
         return (-(least + balanced), draw.random()), cards
 
-    return ByScore("kube-scheduler", books, rate)
+    return ByScore(books, rate)
 
 
 class Elsewhere:
     """Stands for nodes without GPU that have room for every pod without GPU."""
-
-    name = "elsewhere"
 
     def place(self, _pod: TracePod, _uid: str) -> Place | None:
         """Return None: the pod is on none of the trace's nodes."""
@@ -171,7 +169,7 @@ class Fgd:
         self._known: dict[tuple[str, int, tuple[int, ...]], float] = {}
 
     def system(self) -> ByScore:
-        return ByScore("FGD", self._books, self._rate)
+        return ByScore(self._books, self._rate)
 
     def _rate(self, pod: TracePod, i: int) -> Rated | None:
         books = self._books

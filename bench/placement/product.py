@@ -43,8 +43,7 @@ class Clock:
 class Gpushare:
     """``took`` has the seconds of each decision of filter."""
 
-    def __init__(self, trace: Trace, books: Books, policy: Policy, name: str = "") -> None:
-        self.name = name or policy.node
+    def __init__(self, trace: Trace, books: Books, policy: Policy) -> None:
         self._books = books
         self.took: list[float] = []
         self.clock = Clock()

@@ -19,7 +19,7 @@ from typing import Final
 # Bounds the work for one mix. Mixes of all 100 sizes of 100 steps needed at most half of it.
 MOST_PIVOTS: Final = 3000
 
-# Floating-point numbers are rounded: a smaller gain, relative to the optimum, is none.
+# Floating-point numbers are rounded: a smaller gain, relative to the optimum, does not count.
 _NEGLIGIBLE: Final = 1e-10
 # A smaller pivot would amplify rounding errors.
 _LEAST_PIVOT: Final = 1e-9
