@@ -5,6 +5,7 @@ node that stops answering.
 """
 
 import contextlib
+import datetime as dt
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,22 @@ LABEL = "localcluster/paper"
 
 
 def node_object(node: PaperNode) -> dict[str, Any]:
-    """Return the Node to create: Ready, with its resources."""
+    """Return the Node to create: Ready, with its resources.
+
+    It has a heartbeat. Otherwise the controller manager would take a node that was deleted and
+    created again at once for the former one, and mark it as unreachable for good once that one's
+    time is over (pkg/controller/nodelifecycle/node_lifecycle_controller.go, tryUpdateNodeHealth).
+    """
     capacity = node.full_capacity()
-    condition = {"type": "Ready", "status": "True", "reason": "Paper", "message": "no kubelet"}
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Paper",
+        "message": "no kubelet",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
