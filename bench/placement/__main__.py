@@ -5,8 +5,11 @@
 FOLDER has CSV files of Alibaba's trace openb (cluster-trace-gpu-v2023); without it, a generated
 trace of 190 nodes is used. All systems get the same pods. Inflation: pods arrive until 1.3 times
 the capacity is requested, and none leaves. Coming and going: pods arrive at random and leave at a
-constant load; a pod that finds no room does not wait. Defragmentation: the cards that become free
-when pods move, on a cluster of which all has been requested, or of which 30 % of the pods ended.
+constant load; a pod that finds no room does not wait. Change: the same, but in the middle of the
+measured time the mix of pods changes at once, and the pods that arrive from then on are measured.
+Ten nodes: both on ten random nodes of the trace. Equal: both with pods that all request the same
+part of a GPU. Defragmentation: the cards that become free when pods move, on a cluster of which all
+has been requested, or of which 30 % of the pods ended.
 """
 
 import argparse
@@ -14,7 +17,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from itertools import product
 from pathlib import Path
 from statistics import mean, median, quantiles, stdev
 from typing import Final, NamedTuple
@@ -33,6 +35,15 @@ from bench.placement.peers import (
 )
 from bench.placement.product import Gpushare
 from bench.placement.trace import Trace, generated, read, variants
+from bench.placement.variations import (
+    EQUAL,
+    LARGE,
+    SMALL,
+    TEN_NODES,
+    VARIATIONS,
+    WHOLE_TRACE,
+    of_several_gpus,
+)
 from extender.settings.configuration import Policy
 
 FIRST_SEED: Final = 42
@@ -59,14 +70,40 @@ OTHERS: Final[dict[str, Make]] = {
 }
 
 
+class Table(NamedTuple):
+    """What is measured; a load of 0 stands for inflation.
+
+    ``variation`` of the trace is used, and the pods of ``after`` come after a change of the mix.
+    FGD is told the mix before it.
+    """
+
+    load: float
+    variation: str = WHOLE_TRACE
+    after: str = ""
+    others: str = "kept off"
+
+    def title(self) -> str:
+        what = f"{100 * self.load:.0f} % load" if self.load else "inflation"
+        change = f", then {self.after}" if self.after else ""
+        return f"{what}, {self.variation}{change}, pods without GPU {self.others}"
+
+
+TABLES: Final = {
+    "inflation": [Table(0, others=others) for others in OTHERS],
+    "churn": [Table(load) for load in LOADS],
+    "change": [Table(LOADS[0], SMALL, LARGE), Table(LOADS[0], LARGE, SMALL)],
+    "ten-nodes": [Table(load, TEN_NODES) for load in (0, LOADS[0])],
+    "equal": [Table(load, EQUAL) for load in (0, LOADS[0])],
+}
+
+
 class Job(NamedTuple):
-    """One run; a load of 0 stands for inflation."""
+    """One run for a table."""
 
     folder: str
     variant: str
     system: str
-    others: str
-    load: float
+    table: Table
     seed: int
 
 
@@ -76,11 +113,15 @@ def _trace(folder: str, variant: str) -> Trace:
 
 
 def run(job: Job) -> Filled | Refused:
-    trace = _trace(job.folder, job.variant)
+    original, table, seed = _trace(job.folder, job.variant), job.table, job.seed
+    trace = VARIATIONS[table.variation](original, seed)
     books = Books(trace)
-    gpus = SYSTEMS[job.system](trace, books, job.seed)
-    setup = Setup(trace, books, gpus, OTHERS[job.others](trace, books, job.seed))
-    return churn(setup, job.seed, job.load) if job.load else fill(setup, job.seed)
+    gpus = SYSTEMS[job.system](trace, books, seed)
+    setup = Setup(trace, books, gpus, OTHERS[table.others](trace, books, seed))
+    if not table.load:
+        return fill(setup, seed)
+    after = VARIATIONS[table.after](original, seed).pods if table.after else ()
+    return churn(setup, seed, table.load, after)
 
 
 def _cell(values: Sequence[float]) -> str:
@@ -115,7 +156,7 @@ def main() -> int:
     parser.add_argument("--variants", default="", help="lists of pods in FOLDER, such as default")
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", choices=("inflation", "churn", "defragment", "decisions"))
+    parser.add_argument("--only", choices=(*TABLES, "defragment", "decisions"))
     options = parser.parse_args()
     known = variants(Path(options.trace)) if options.trace else [GENERATED]
     names = options.variants.split(",") if options.variants else known
@@ -129,13 +170,12 @@ def main() -> int:
             _time_decisions(_trace(options.trace, variant))
     with ProcessPoolExecutor() as pool:
         for variant in names:
-            for load, others in _tables(options.only):
-                what = f"{100 * load:.0f} % load" if load else "inflation"
-                print(f"\n{variant}, {what}, pods without GPU {others}, {len(seeds)} seeds")
-                columns = ("system", *(_REFUSED if load else _FILLED))
+            for table in _tables(options.only, _trace(options.trace, variant)):
+                print(f"\n{variant}, {table.title()}, {len(seeds)} seeds")
+                columns = ("system", *(_REFUSED if table.load else _FILLED))
                 print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
                 for system in systems:
-                    jobs = [Job(options.trace, variant, system, others, load, s) for s in seeds]
+                    jobs = [Job(options.trace, variant, system, table, seed) for seed in seeds]
                     cells = _row(list(pool.map(run, jobs)))
                     print("| " + " | ".join([system, *cells]) + " |", flush=True)
             if options.only in {None, "defragment"}:
@@ -168,14 +208,10 @@ def free_all(job: tuple[str, str, int, float]) -> Freed:
     return defragment(_trace(folder, variant), seed, ended)
 
 
-def _tables(only: str | None) -> list[tuple[float, str]]:
-    """Return the load and who places pods without GPU, of each table."""
-    found: list[tuple[float, str]] = []
-    if only in {None, "inflation"}:
-        found += product((0.0,), OTHERS)
-    if only in {None, "churn"}:
-        found += [(load, "kept off") for load in LOADS]
-    return found
+def _tables(only: str | None, trace: Trace) -> list[Table]:
+    """Return what is measured; a change needs a trace with pods of several GPUs."""
+    chosen = [table for name in TABLES if only in {None, name} for table in TABLES[name]]
+    return [table for table in chosen if not table.after or of_several_gpus(trace)]
 
 
 if __name__ == "__main__":
