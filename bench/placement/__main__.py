@@ -56,6 +56,7 @@ Make = Callable[[Trace, Books, int], System]
 
 SYSTEMS: Final[dict[str, Make]] = {
     "gpushare binpack": lambda trace, books, _: Gpushare(trace, books, Policy()),
+    "gpushare prices": lambda trace, books, _: Gpushare(trace, books, Policy(node="prices")),
     "gpushare spread": lambda trace, books, _: Gpushare(trace, books, Policy(node="spread")),
     "GPU memory only": lambda _, books, __: gpu_memory_only(books),
     "FGD": lambda trace, books, _: Fgd(trace, books).system(),

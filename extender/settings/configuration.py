@@ -72,7 +72,7 @@ class Policy(_Section, frozen=True):
     returns, the best by rank; 0 returns all that fit, and kube-scheduler scores them.
     """
 
-    node: Literal["binpack", "spread", "shape"] = "binpack"
+    node: Literal["binpack", "spread", "shape", "prices"] = "binpack"
     card: Literal["binpack", "spread"] = "binpack"
     shape: tuple[ShapePoint, ...] = ()
     candidates: Annotated[int, Meta(ge=0, le=10_000)] = 1

@@ -22,11 +22,15 @@ MOST_NAMES: Final = 256
 
 
 class NodePolicy(StrEnum):
-    """``SHAPE`` is the function of utilization in the extender's configuration."""
+    """``SHAPE`` is the function of utilization in the extender's configuration.
+
+    ``PRICES`` is by what the pod wastes and costs others (``demand``).
+    """
 
     BINPACK = "binpack"
     SPREAD = "spread"
     SHAPE = "shape"
+    PRICES = "prices"
 
 
 class CardPolicy(StrEnum):

@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpushare.cards.model import Request
 from gpushare.demand.mix import Kind, Mix
+from gpushare.demand.prices import Prices
 
 # All weights are in cards. They were chosen on the public trace openb, for pods that only come as
 # well as for pods that come and go (docs/performance.md).
-_TIGHT: Final = 0.25  # for a node whose cards and CPU are all free
 _HOST: Final = 0.5  # for each card of a pod that would have no node left
 _MODEL: Final = 3.0  # for a card of a model that is all needed
 _QUARTER: Final = 250  # of a core, in thousandths
@@ -28,6 +28,17 @@ _UNKNOWN: Final = 1000.0  # more than a pod can cost where all is known
 _WHOLE: Final = 0.9  # of a node's CPU: the rest is for the pods of DaemonSets
 _MOST_TIERS: Final = 32
 _STEPS: Final = 2.0  # a value of hosts is a power of this, so that it seldom changes
+
+
+class Weights(NamedTuple):
+    """``tight`` is for a node whose cards and CPU are all free, ``hosts`` a factor."""
+
+    tight: float
+    hosts: float
+
+
+OF_BINPACK: Final = Weights(0.25, 1.0)
+OF_PRICES: Final = Weights(0.1, 0.4)  # what is wasted of cards leaves less to decide
 
 Left = tuple[int, int]  # CPU and memory that are free on a node, in thousandths
 Hosts = tuple[tuple[Sequence[int], Sequence[float]], ...]
@@ -78,6 +89,7 @@ class Scarcity:
 
     ``hosts``: by the number of entirely free cards of a node, the amounts of CPU in rising order,
     and what such a node is worth. ``models``: what a unit of a model is worth, in units.
+    ``prices`` are of gaps in cards.
     """
 
     cpu: float = 0.0
@@ -86,6 +98,7 @@ class Scarcity:
     tiers: tuple[Tier, ...] = ()
     hosts: Hosts = ()
     models: Mapping[str, float] = field(default_factory=dict)
+    prices: Prices = field(default_factory=dict)
 
     def stranded(self, free: float, cpu: float, memory: float) -> float:
         """Return the units of ``free`` that pods cannot use for lack of CPU or memory."""
@@ -137,7 +150,7 @@ NOT_KNOWN: Final = Scarcity()
 
 
 def scarcity_of(mix: Mix, capacity: Capacity) -> Scarcity:
-    """Return what is scarce for pods like those of ``mix``, without the values of hosts."""
+    """Return what is scarce for pods like those of ``mix``, without hosts and prices."""
     kinds = [(kind, count) for kind, count in mix if kind.units and capacity.hosts(kind)]
     units = sum(count * kind.units * kind.cards for kind, count in kinds)
     if not units:
@@ -178,7 +191,7 @@ def _models(
 
 def cost(
     scarcity: Scarcity, request: Request, *, free: int, empty: int, taken: int, card: float,
-    left: Left | None, model: str,
+    left: Left | None, model: str, weights: Weights = OF_BINPACK,
 ) -> float:  # fmt: skip
     """Return what a pod costs others on a node, in cards: the node with the least is the best.
 
@@ -189,7 +202,7 @@ def cost(
     """
     units, asked, capacity = request.units, request.cpu, scarcity.capacity
     found = scarcity.models.get(model, 0.0) * units / card
-    found += _TIGHT * (free - units) / capacity.most_units
+    found += weights.tight * (free - units) / capacity.most_units
     if left is None:
         return found + _UNKNOWN
     cpu, memory = left
@@ -199,8 +212,9 @@ def cost(
         after = scarcity.stranded(free - units, cpu_left, memory_left)
         found += (after - scarcity.stranded(free, cpu, memory)) / card
     if scarcity.hosts and empty > 1:
-        found += scarcity.host(empty, cpu) - scarcity.host(empty - taken, cpu_left)
-    return found + _TIGHT * cpu_left / capacity.most_cpu
+        lost = scarcity.host(empty, cpu) - scarcity.host(empty - taken, cpu_left)
+        found += weights.hosts * lost
+    return found + weights.tight * cpu_left / capacity.most_cpu
 
 
 def _rounded(value: float) -> float:

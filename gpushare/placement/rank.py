@@ -4,22 +4,28 @@ A node's rank is the utilization of the cards that the pod would get there, incl
 over the node alone would not distinguish cards that are all half full from cards of which half are
 empty, and large pods need empty cards. Ties are broken by what the pod costs other pods on the node
 (``demand.scarcity``) for binpack once that is known, else by the utilization of all its cards.
+
+For prices, the rank is what the pod wastes of these cards (``demand.prices``) and costs others, in
+steps; ties are broken by the free units of the node. As long as nothing is known, it is binpack.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import floor
 from operator import eq
 from types import MappingProxyType
 from typing import Final
 
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
-from gpushare.demand.scarcity import NOT_KNOWN, Scarcity, cost
+from gpushare.demand.scarcity import NOT_KNOWN, OF_BINPACK, OF_PRICES, Scarcity, cost
 from gpushare.placement.card_choice import FreeCards, select
 
 Shape = tuple[tuple[float, float], ...]  # (utilization in percent, score), in rising order
+
+_STEP: Final = 0.02  # cards; smaller differences of prices are noise
 
 _BINPACK: Final[Shape] = ((0, 0), (100, 10))
 _SPREAD: Final[Shape] = ((0, 10), (100, 0))
@@ -29,7 +35,8 @@ _SPREAD: Final[Shape] = ((0, 10), (100, 0))
 class Policies:
     """The policies of pods that set none. ``shape`` is the meaning of ``NodePolicy.SHAPE``.
 
-    Every policy for nodes is a function of utilization; a shape without points means binpack.
+    Every policy for nodes is a function of utilization, prices until they are known; a shape
+    without points means binpack.
     """
 
     node: NodePolicy = NodePolicy.BINPACK
@@ -40,6 +47,7 @@ class Policies:
     def __post_init__(self) -> None:
         shapes = {
             NodePolicy.BINPACK: _BINPACK,
+            NodePolicy.PRICES: _BINPACK,
             NodePolicy.SPREAD: _SPREAD,
             NodePolicy.SHAPE: self.shape or _BINPACK,
         }
@@ -71,41 +79,45 @@ def rank(
         chosen = select(cards, request, policies.card)
         if chosen is None:
             return None
-        free = sum(place.free for place in chosen)
-        units = sum(place.card.units for place in chosen)
-        taken = sum(place.free == place.card.units for place in chosen)
+        each_free = [place.free for place in chosen]
+        sizes = [place.card.units for place in chosen]
         of_model = chosen[0].card
     else:
         # The same cards as ``select``, without a list: this runs for every node.
         first = bisect_left(cards.free, wanted)
         if len(cards.free) - first < count:
             return None
+        each_free = cards.free[first : first + count]
+        sizes = cards.sizes[first : first + count]
         of_model = cards.places[first].card
-        if count == 1:
-            free, units = cards.free[first], cards.sizes[first]
-            taken = int(free == units)
-        else:
-            each_free = cards.free[first : first + count]
-            sizes = cards.sizes[first : first + count]
-            free, units, taken = sum(each_free), sum(sizes), sum(map(eq, each_free, sizes))
+    free, units = sum(each_free), sum(sizes)
     by = policy.node_policy or policies.node
     score = policies.scores[by]
     more = wanted * count
-    chosen_score = score(100 * (units - free + more) / units)
-    if by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN:
-        tie = cost(
+    if scarcity is not NOT_KNOWN and (by is NodePolicy.BINPACK or by is NodePolicy.PRICES):
+        is_priced = by is NodePolicy.PRICES
+        costs = cost(
             scarcity,
             request,
             free=cards.units - cards.used,
             empty=cards.empty,
-            taken=taken,
+            taken=sum(map(eq, each_free, sizes)),
             card=cards.units / len(cards.free),
             left=cards.left,
             model=of_model.model,
+            weights=OF_PRICES if is_priced else OF_BINPACK,
         )
+        if is_priced:
+            prices = scarcity.prices
+            for gap, size in zip(each_free, sizes, strict=True):
+                gaps = prices.get(size)
+                if gaps is not None:
+                    costs += gaps.waste(gap, wanted)
+            return (0, floor(costs / _STEP + 0.5), cards.units - cards.used, name)
+        tie = costs
     else:
         tie = -score(100 * (cards.used + more) / cards.units)
-    return (0, -chosen_score, tie, name)
+    return (0, -score(100 * (units - free + more) / units), tie, name)
 
 
 def function_of(shape: Shape) -> Callable[[float], float]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpushare.demand.mix import Mix
+from gpushare.demand.prices import prices_of
 from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Left, of_shape, scarcity_of
 from gpushare.placement.card_choice import FreeCards
 
@@ -27,7 +28,7 @@ class ScarcityLearner:
 
         ``nodes`` are their cards, and their CPU and memory for pods; None if that is not known.
         """
-        units, shapes = Counter[str](), set[tuple[int, int]]()
+        units, sizes, shapes = Counter[str](), Counter[int](), set[tuple[int, int]]()
         hosts = list[tuple[int, int]]()
         card, most_units, most_cpu, most_memory = _LARGE, 1, 1, 1
         for place, (cards, every) in enumerate(nodes):
@@ -35,6 +36,7 @@ class ScarcityLearner:
                 yield
             for each in cards.places:
                 units[each.card.model] += each.card.units
+                sizes[each.card.units] += each.card.units
                 card = min(card, each.card.units)
             most_units = max(most_units, cards.units)
             if every is None:
@@ -49,8 +51,11 @@ class ScarcityLearner:
         if capacity != found.capacity or self._is_outdated(mix):
             self._came = mix.came
             learned = replace(scarcity_of(mix, capacity), hosts=found.hosts)
-            found = learned if learned != found else found
             yield
+            kinds = [each for each in mix if capacity.hosts(each[0])]
+            most_first = (size for size, _ in sizes.most_common())
+            learned = replace(learned, prices=(yield from prices_of(kinds, most_first)))
+            found = learned if learned != found else found
         self.now = yield from found.with_hosts(hosts)
 
     def _is_outdated(self, mix: Mix) -> bool:

@@ -45,7 +45,7 @@ def test_the_error_about_a_policy_is_short(value):
     with pytest.raises(RequestError) as refused:
         placement_policy.read({ANNOTATION_NODE_POLICY: value})
     assert len(str(refused.value).encode()) < 200
-    assert str(refused.value).endswith("write binpack or spread or shape")
+    assert str(refused.value).endswith("write binpack or spread or shape or prices")
 
 
 def test_shape_is_no_card_policy():

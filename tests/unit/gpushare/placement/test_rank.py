@@ -6,12 +6,19 @@ from hypothesis import strategies as st
 
 from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
+from gpushare.demand.mix import Mix
+from gpushare.demand.scarcity import NOT_KNOWN
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Policies, function_of, rank
-from tests.builders import stock
+from gpushare.placement.scarcity_learner import ScarcityLearner
+from tests.builders import run_to_end, stock
 
 SPREAD = PlacementPolicy(node_policy=NodePolicy.SPREAD)
+
+
+SHAPE = ((0, 0), (70, 10), (100, 10))
+PRICES = PlacementPolicy(node_policy=NodePolicy.PRICES)
 
 
 def free_cards(sizes, used, taken=None):
@@ -20,15 +27,27 @@ def free_cards(sizes, used, taken=None):
     for index, units in enumerate(used):
         if units:
             ledger.put_share(Share(f"u{index}", "", "", "n", units, (f"GPU-{index}",)))
-    return FreeCards(ledger.account("n"), taken or {})
+    return FreeCards(ledger.account("n"), taken or {}, (8000, 8000))
 
 
 def request(units, cards=1, policy=None):
     return Request((ContainerRequest("main", units * cards),), cards, policy or PlacementPolicy())
 
 
-def order(nodes, asked, policies=None):
-    ranks = [rank(each, asked, policies or Policies(), name) for name, each in nodes.items()]
+def learned(nodes, requests):
+    """Return what is scarce after these requests, on these nodes."""
+    mix, learner = Mix(), ScarcityLearner()
+    for each in requests:
+        mix.add(each)
+    run_to_end(learner.renewing(mix, [(each, each.left) for each in nodes]))
+    return learner.now
+
+
+def order(nodes, asked, policies=None, scarcity=NOT_KNOWN):
+    ranks = [
+        rank(each, asked, policies or Policies(), name, scarcity=scarcity)
+        for name, each in nodes.items()
+    ]
     return [found[3] for found in sorted(each for each in ranks if each is not None)]
 
 
@@ -103,19 +122,49 @@ def test_a_shape_decides_which_utilization_is_best():
     assert order(nodes, request(4), policies) == ["b", "a", "c"]
 
 
+def test_prices_leave_a_gap_to_the_pods_that_fill_it():
+    """Most pods request 7 or 3 of 10; binpack would make the gap of 7 too small for the former."""
+    nodes = {"gap": free_cards([10], [3]), "empty": free_cards([10], [0])}
+    scarcity = learned(nodes.values(), [request(7), request(7), request(3)])
+    assert order(nodes, request(3), scarcity=scarcity) == ["gap", "empty"]
+    assert order(nodes, request(3, policy=PRICES), scarcity=scarcity) == ["empty", "gap"]
+    assert order(nodes, request(7, policy=PRICES), scarcity=scarcity) == ["gap", "empty"]
+
+
+def test_prices_are_as_binpack_before_anything_is_known():
+    nodes = {"a": free_cards([16, 16], [8, 8]), "b": free_cards([16, 16], [12, 0])}
+    assert order(nodes, request(4, policy=PRICES)) == order(nodes, request(4)) == ["b", "a"]
+
+
+def test_prices_count_what_is_wasted_of_all_cards_of_a_pod():
+    nodes = {"one": free_cards([10, 10], [4, 0]), "both": free_cards([10, 10], [4, 4])}
+    scarcity = learned(nodes.values(), [request(6), request(4)])
+    asked = request(3, cards=2, policy=PRICES)
+    assert order(nodes, asked, scarcity=scarcity) == ["one", "both"]
+
+
+def test_with_prices_a_node_without_cpu_for_its_cards_comes_first():
+    rich, poor = free_cards([16, 16], [0, 0]), free_cards([16, 16], [0, 0])
+    poor.left = 1000, 8000
+    asked = Request((ContainerRequest("main", 16),), cpu=4000)
+    scarcity = learned([rich, poor], [asked])
+    small = Request((ContainerRequest("main", 16),), policy=PRICES, cpu=500)
+    assert order({"a": rich, "b": poor}, small, scarcity=scarcity) == ["b", "a"]
+
+
 @given(
     st.lists(st.lists(st.integers(0, 16), min_size=1, max_size=4), min_size=1, max_size=6),
     st.integers(1, 16),
     st.integers(1, 3),
-    st.sampled_from(NodePolicy),
-    st.sampled_from(CardPolicy),
+    st.builds(Policies, st.sampled_from(NodePolicy), st.sampled_from(CardPolicy), st.just(SHAPE)),
+    st.booleans(),
 )
-def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, node, card):
-    policies = Policies(node, card, ((0, 0), (70, 10), (100, 10)))
+def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, policies, is_known):
     asked = request(units, cards)
+    there = [free_cards([16] * len(used), used) for used in nodes]
+    scarcity = learned(there, [asked, request(5), request(16, 2)]) if is_known else NOT_KNOWN
     ranks = [
-        rank(free_cards([16] * len(used), used), asked, policies, f"n{i}")
-        for i, used in enumerate(nodes)
+        rank(each, asked, policies, f"n{i}", scarcity=scarcity) for i, each in enumerate(there)
     ]
     fit = [sum(16 - each >= units for each in used) >= cards for used in nodes]
     assert [found is not None for found in ranks] == fit
@@ -123,9 +172,19 @@ def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, node, card)
     assert len(set(found)) == len(found)
 
 
-@given(st.lists(st.integers(0, 16), min_size=1, max_size=5), st.integers(1, 16), st.integers(1, 3))
-def test_the_fast_path_ranks_by_the_selected_cards(used, units, cards):
+@given(
+    st.lists(st.integers(0, 16), min_size=1, max_size=5),
+    st.integers(1, 16),
+    st.integers(1, 3),
+    st.sampled_from(NodePolicy),
+    st.booleans(),
+)
+def test_the_fast_path_ranks_by_the_selected_cards(used, units, cards, node, is_known):
     every = frozenset(f"GPU-{i}" for i in range(len(used)))
-    found, policies = free_cards([16] * len(used), used), Policies()
-    long_way = request(units, cards, PlacementPolicy(only=every))
-    assert rank(found, request(units, cards), policies, "n") == rank(found, long_way, policies, "n")
+    found, policies = free_cards([16] * len(used), used), Policies(node)
+    short_way, long_way = (
+        request(units, cards, PlacementPolicy(only=only)) for only in (frozenset(), every)
+    )
+    scarcity = learned([found], [short_way, request(5)]) if is_known else NOT_KNOWN
+    both = (rank(found, each, policies, "n", scarcity=scarcity) for each in (short_way, long_way))
+    assert next(both) == next(both)
