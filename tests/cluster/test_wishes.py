@@ -79,6 +79,9 @@ def test_the_node_policy_of_a_pod_chooses_its_node(gpushare: Gpushare, pods: Wor
     pods.run(pod("joins", 100), pod("keeps-away", 100, metadata=wishes(node_policy="spread")))
     assert gpushare.card_of("joins") == ("n2", 0)
     assert gpushare.card_of("keeps-away") == ("n4", 0)  # the largest of the empty ones
+    pods.run(pod("priced", 4000, metadata=wishes(node_policy="prices")))  # where others fit well
+    env_is_card_on_record(pods, "priced")
+    sums_are_right(gpushare, pods)
 
 
 def test_a_preferred_node_outranks_the_best_packed_one(gpushare: Gpushare, pods: Workloads):

@@ -10,6 +10,8 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from extender.gangs import duties
 from extender.queue import admission
 from extender.settings.configuration import Policy
@@ -29,6 +31,7 @@ from tests.simulation.scheduler import KubeScheduler
 from tests.simulation.store import NAMESPACE, Object, Store, edited, gang_of, server_time
 from tests.simulation.trace import Trace, TraceLogs
 
+POLICIES: Final = (Policy(), Policy(node="spread"), Policy(node="prices"))
 TROUBLE_SECONDS: Final = 60.0
 SETTLED_WITHIN_SECONDS: Final = 700.0  # a gang that cannot be completed is evicted after 300 s
 AUDIT_SECONDS: Final = 0.5  # more audits of the small ledger cost time and show nothing
@@ -116,7 +119,8 @@ class _World:
         self._disruption = rng.choice((0.02, 0.05, 0.12))
         self._services = Services(loop, store, server, self._faults, trace)
         self._nodes = Nodes(store, rng)
-        self._policy = Policy(candidates=rng.choice((0, 1, 4)))
+        few = rng.choice((0, 1, 4))
+        self._policy = replace(rng.choice(POLICIES), candidates=few)
         self._replicas = [self._replica(slot) for slot in range(rng.choice((1, 2, 3, 3)))]
         loop.set_exception_handler(self._unexpected)
         loop.before_time_goes_on = self._look
