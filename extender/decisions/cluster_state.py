@@ -175,10 +175,6 @@ class ClusterState:
         A pod's own reservations do not count, nor claims below its ``priority``; None counts all.
         """
         look = self.look(node, pod_uid, priority)
-        return self.decide(look, request, node)
-
-    def decide(self, look: Look, request: Request, node: str) -> Verdict:
-        """Judge a node by its look."""
         return verdict.decide(
             look, request, self.policies, self.unit_mib, node, scarcity=self.scarcity
         )

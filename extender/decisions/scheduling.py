@@ -24,13 +24,13 @@ from gpushare.demand.scarcity import Left
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
-from gpushare.placement import card_choice
+from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.scarcity_learner import ScarcityLearner
-from gpushare.placement.verdict import Look, Verdict
-from gpushare.placement.verdict_cache import VerdictCache, Verdicts
+from gpushare.placement.verdict import Look
+from gpushare.placement.verdict_cache import Judge, VerdictCache, Verdicts
 from gpushare.planning.ask import ZoneRole
 from gpushare.quota.reasons import NOT_ADMITTED, OVER_MODEL_QUOTA
 
@@ -58,7 +58,7 @@ class Scheduling:
         state.preemptions = self.preemptions
         self._few = candidates
         self._pods, self._ledger = state.pods, state.ledger
-        self._cache = VerdictCache(state.ledger.changes, self._names, self._judge)
+        self._cache = VerdictCache(state.ledger.changes, self._names, self._judging)
         self._scarcity = ScarcityLearner()
         self._looks: dict[str, Look] = {}  # as of ``_looks_at``
         self._looks_at = self._uses_at = 0
@@ -196,8 +196,11 @@ class Scheduling:
                     return found
         return None
 
-    def _judge(self, node: str, request: Request) -> Verdict:
-        return self.state.decide(self._look(node), request, node)
+    def _judging(self, request: Request) -> Judge:
+        self._drop_changed_looks()
+        state, looks, look = self.state, self._looks, self._look
+        judge = verdict.judging(request, state.policies, state.unit_mib, state.scarcity)
+        return lambda node: judge(looks.get(node) or look(node), node)
 
     def _look(self, node: str) -> Look:
         look = self._looks.get(node)
@@ -217,6 +220,7 @@ class Scheduling:
         if self._scarcity.now is not state.scarcity:
             state.scarcity = self._scarcity.now
             yield from self._cache.renewing()
+        yield from self._cache.updating()
 
     def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
         for name in list(self._ledger.nodes()):
@@ -230,7 +234,6 @@ class Scheduling:
         Claims for less important pods count if it fits on one of these without their room.
         """
         uid, ledger = pod.metadata.uid, self._ledger
-        self._drop_changed_looks()
         verdicts = self._cache.of(request)
         priority = pod.priority
         own, outranked = ledger.reserved_on(uid), ledger.outranked(priority)

@@ -198,6 +198,8 @@ def select(cards: FreeCards, request: Request, default: CardPolicy) -> Sequence[
 def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
     """Return why a node with enough cards that are large enough has none for the pod."""
     policy, count = request.policy, request.card_count
+    if not policy.names_cards and len(account.open) == len(account.cards):
+        return NO_ROOM if count == 1 else NO_ROOM_ON_ENOUGH  # the usual reason, without lists
     left: Sequence[CardAccount] = [
         each for each in account.cards if each.card.units >= request.units_per_card
     ]

@@ -3,7 +3,9 @@
 The extender's decisions, explain and the simulator use it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -25,18 +27,23 @@ from gpushare.placement.reasons import LEAVING, NO_CARDS, UNREADABLE, UNREADABLE
 
 Verdict = Rank | Reason
 
+_MOST_STATES: Final = 8192  # of the nodes that were looked at last
+
 
 class Look(msgspec.Struct, gc=False, frozen=True):
     """The properties of a node that are the same for all requests.
 
     ``closed`` is why it takes no pods; else ``cards`` is set, without the units that are expected
     to be used (``is_less`` if there are any). ``is_plain``: the node's setup serves every pod.
+    ``state`` is the same object only for nodes that have equal verdicts for every request that
+    names no UUIDs, apart from the node's name.
     """
 
     closed: Reason | None
     cards: FreeCards | None = None
     is_less: bool = False
     is_plain: bool = False
+    state: object = None
 
 
 def look(
@@ -55,7 +62,53 @@ def look(
         and inventory.binding != EARLY_BINDING
         and not inventory.injection
     )
-    return Look(None, FreeCards(account, expected, left), bool(expected), is_plain)
+    cards, is_less = FreeCards(account, expected, left), bool(expected)
+    return Look(None, cards, is_less, is_plain, _state_of(cards, is_less=is_less))
+
+
+def _state_of(cards: FreeCards, *, is_less: bool) -> object:
+    """Return the ``state`` of Look: everything that ``decide`` reads, except names and UUIDs."""
+    inventory = cards.account.inventory
+    return _object_of(
+        (
+            inventory.unit_mib,
+            inventory.binding,
+            inventory.injection,
+            inventory.runtime_classes,
+            cards.left,
+            tuple([(place.free, place.number) for place in cards.places]) if is_less else None,
+            *[
+                (each.free, card.index, card.units, card.model, card.health, card.is_cordoned)
+                for each in cards.account.cards
+                for card in (each.card,)
+            ],
+        )
+    )
+
+
+@lru_cache(_MOST_STATES)
+def _object_of(_state: Hashable) -> object:
+    """Return the object that stands for equal values; unlike a tuple, it is hashed at once."""
+    return object()
+
+
+def judging(
+    request: Request, policies: Policies, unit_mib: int, scarcity: Scarcity
+) -> Callable[[Look, str], Verdict]:
+    """Return ``decide`` for many nodes, which judges nodes in the same state once."""
+    is_shared = not (request.policy.only or request.policy.never)
+    known: dict[object, Verdict] = {}
+
+    def judge(look: Look, node: str) -> Verdict:
+        found = known.get(look.state)
+        if found is None:
+            found = decide(look, request, policies, unit_mib, node, scarcity=scarcity)
+            if is_shared and look.cards is not None:
+                known[look.state] = found
+            return found
+        return (*found[:3], node) if isinstance(found, tuple) else found
+
+    return judge
 
 
 def decide(

@@ -15,12 +15,13 @@ from gpushare.placement.rank import Rank
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.verdict import Verdict
 
-Judge = Callable[[str, Request], Verdict]
+Judge = Callable[[str], Verdict]
 
 MOST_BYTES: Final = 40 * 2**20  # of all classes, except the last LEAST_CLASSES
 LEAST_CLASSES: Final = 8
 VERDICT_BYTES: Final = 160
 _JUDGED_AT_ONCE: Final = 32
+MOST_UPDATED: Final = 4000  # verdicts, in one round
 NAME_BYTES: Final = 100  # of a name in a placement policy, in addition to its characters
 
 _Class = tuple[int, int, int, bool, bool, str, PlacementPolicy]
@@ -69,28 +70,35 @@ class Verdicts:
 
 
 class VerdictCache:
-    """``judge`` computes a verdict; everything that it depends on is recorded in ``changes``."""
+    """``judging`` returns what judges nodes for one request, as they are at that time or later.
 
-    def __init__(self, changes: Changes, names: Callable[[], Iterable[str]], judge: Judge) -> None:
-        self._changes, self._names, self._judge = changes, names, judge
+    Everything that a verdict depends on is then recorded in ``changes``.
+    """
+
+    def __init__(
+        self,
+        changes: Changes,
+        names: Callable[[], Iterable[str]],
+        judging: Callable[[Request], Judge],
+    ) -> None:
+        self._changes, self._names, self._judging = changes, names, judging
         self._classes: dict[_Class, Verdicts] = {}  # last used one last
         self._requests: dict[_Class, Request] = {}  # one of each class
         self._policy_bytes = 0  # of all classes
 
     def of(self, request: Request) -> Verdicts:
         """Return the current verdict on every node. Do not change or store the result."""
-        which = request.rank_key
+        which, judge = request.rank_key, self._judging(request)
         verdicts = self._classes.pop(which, None)
         now = self._changes.now
         changed = self._changes.since(verdicts.seen) if verdicts is not None else None
         if verdicts is None:
             self._policy_bytes += _bytes_of(request.policy)
         if verdicts is None or changed is None:
-            names = self._names()
-            verdicts = Verdicts(now, [(name, self._judge(name, request)) for name in names])
+            verdicts = Verdicts(now, [(name, judge(name)) for name in self._names()])
         else:
             for name in changed:
-                verdicts.put(name, self._judge(name, request))
+                verdicts.put(name, judge(name))
             verdicts.seen = now
         self._classes[which] = verdicts
         self._requests[which] = request
@@ -98,18 +106,44 @@ class VerdictCache:
         return verdicts
 
     def renewing(self) -> Iterator[None]:
-        """Judge every node again, in short steps: something that concerns all has changed.
+        """Rank every node that fits again, in short steps: the ranks of all have changed.
 
-        Until then the former verdicts are used.
+        Until then the former ranks are used.
         """
         for which, verdicts in list(self._classes.items()):
+            if which in self._classes:
+                judge = self._judging(self._requests[which])
+                yield from self._putting(which, verdicts, list(verdicts.fits), judge)
+
+    def updating(self) -> Iterator[None]:
+        """Judge the nodes that have changed, in short steps, so that less is left for calls.
+
+        The classes that were used last come first; after MOST_UPDATED verdicts the others wait.
+        """
+        most = MOST_UPDATED
+        for which, verdicts in reversed(list(self._classes.items())):
             request = self._requests.get(which)
-            for place, name in enumerate(list(self._names())):
-                if place % _JUDGED_AT_ONCE == 0:
-                    yield
-                if request is None or self._classes.get(which) is not verdicts:
-                    break  # it was dropped meanwhile
-                verdicts.put(name, self._judge(name, request))
+            if request is None:
+                continue  # it was dropped meanwhile
+            judge = self._judging(request)
+            now, changed = self._changes.now, self._changes.since(verdicts.seen)
+            if not changed:
+                continue
+            most -= len(changed)
+            if most < 0:
+                return
+            yield from self._putting(which, verdicts, changed, judge)
+            verdicts.seen = max(verdicts.seen, now)
+
+    def _putting(
+        self, which: _Class, verdicts: Verdicts, names: Iterable[str], judge: Judge
+    ) -> Iterator[None]:
+        for place, name in enumerate(names):
+            if place % _JUDGED_AT_ONCE == 0:
+                yield
+                if self._classes.get(which) is not verdicts:
+                    return  # it was dropped meanwhile
+            verdicts.put(name, judge(name))
 
     def _drop_longest_unused(self, verdicts: int) -> None:
         """Stay within MOST_BYTES, assuming that each class has ``verdicts`` verdicts."""

@@ -41,8 +41,8 @@ from gpushare.placement.node_resources import free_resources, insufficient, left
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.scarcity_learner import ScarcityLearner
-from gpushare.placement.verdict import Verdict
-from gpushare.placement.verdict_cache import VerdictCache
+from gpushare.placement.verdict import Look
+from gpushare.placement.verdict_cache import Judge, VerdictCache
 from gpusharectl.simulate import view
 from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
@@ -115,7 +115,7 @@ class SimulatedCluster:
         self.scarcity = NOT_KNOWN
         self._mix, self._learner = Mix(), ScarcityLearner()
         self._open: dict[str, tuple[FreeCards, Left | None]] = {}  # that take new pods
-        self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
+        self._index = VerdictCache(self.ledger.changes, self._names, self._judging)
 
     def put_node(self, node: Node, gpus: NodeGpus | None = None) -> None:
         """Add or replace a node; its pods stay. ``gpus``: how other systems offer its GPUs."""
@@ -386,14 +386,15 @@ class SimulatedCluster:
     def _names(self) -> Iterator[str]:
         return chain(self.ledger.nodes(), self.closed)
 
-    def _judge(self, name: str, request: Request) -> Verdict:
+    def _judging(self, request: Request) -> Judge:
+        judge = verdict.judging(request, self.policies, self.unit_mib, self.scarcity)
+        return lambda name: judge(self._look(name), name)
+
+    def _look(self, name: str) -> Look:
         account, closed, left = self.ledger.account(name), self.closed.get(name), None
         if account is not None:
             left = left_of(self._room(name))
-        look = verdict.look(account, closed, self.unit_mib, left=left)
-        return verdict.decide(
-            look, request, self.policies, self.unit_mib, name, scarcity=self.scarcity
-        )
+        return verdict.look(account, closed, self.unit_mib, left=left)
 
     def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
         for name in self.ledger.nodes():
