@@ -73,14 +73,16 @@ def filter_nodes(
         resting = []
     if few and not is_all:
         return Filtered(fitting=best, best=best[0], is_short=True)
-    fits = verdicts.fits
+    fits, why = verdicts.fits, verdicts.rejected.get
     found = Filtered(best=best[0] if best else "")
     found.fitting = [name for name in nodes if name in fits and name not in resting]
     refused = asked.difference(fits) if len(found.fitting) < len(nodes) else ()
-    for name in (*refused, *resting):
-        reason = COOLING if name in fits else verdicts.rejected.get(name, NO_CARDS)
-        is_failed = name == nominated and not reason.is_final
-        (found.failed if is_failed else found.final)[name] = reason.text
+    found.final = {name: why(name, NO_CARDS).text for name in refused}
+    found.final |= dict.fromkeys(resting, COOLING.text)
+    if nominated in found.final:
+        reason = COOLING if nominated in fits else why(nominated, NO_CARDS)
+        if not reason.is_final:
+            found.failed[nominated] = found.final.pop(nominated)
     return found
 
 

@@ -25,6 +25,8 @@ class Changes:
 
     def since(self, seen: int) -> Collection[str] | None:
         """Return the names that changed after ``seen``; None if ``seen`` is too old to answer."""
+        if seen == self.now:
+            return ()  # the usual case
         if seen < self._forgotten:
             return None
         newest_first = reversed(self._last.items())
