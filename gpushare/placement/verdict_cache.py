@@ -19,7 +19,8 @@ Judge = Callable[[str], Verdict]
 
 MOST_BYTES: Final = 40 * 2**20  # of all classes, except the last LEAST_CLASSES
 LEAST_CLASSES: Final = 8
-VERDICT_BYTES: Final = 160
+FIT_BYTES: Final = 160  # of a name's entry, its rank and the place in ``ranks``
+REJECTED_BYTES: Final = 50  # of a name's entry: reasons are shared
 _JUDGED_AT_ONCE: Final = 32
 MOST_UPDATED: Final = 4000  # verdicts, in one round
 NAME_BYTES: Final = 100  # of a name in a placement policy, in addition to its characters
@@ -45,6 +46,10 @@ class Verdicts:
             elif verdict is not NO_CARDS:
                 self.rejected[name] = verdict
         self.ranks = sorted(self.fits.values())
+
+    @property
+    def bytes(self) -> int:
+        return FIT_BYTES * (len(self.fits) + 1) + REJECTED_BYTES * (len(self.rejected) + 1)
 
     def put(self, name: str, verdict: Verdict) -> None:
         before = self.fits.get(name)
@@ -102,7 +107,8 @@ class VerdictCache:
             verdicts.seen = now
         self._classes[which] = verdicts
         self._requests[which] = request
-        self._drop_longest_unused(len(verdicts.fits) + len(verdicts.rejected) + 1)
+        if changed is None:
+            self._drop_longest_unused()
         return verdicts
 
     def renewing(self) -> Iterator[None]:
@@ -121,6 +127,7 @@ class VerdictCache:
         The classes that were used last come first; after MOST_UPDATED verdicts the others wait.
         """
         most = MOST_UPDATED
+        self._drop_longest_unused()  # nodes may have come, and more of them fit
         for which, verdicts in reversed(list(self._classes.items())):
             request = self._requests.get(which)
             if request is None:
@@ -145,15 +152,16 @@ class VerdictCache:
                     return  # it was dropped meanwhile
             verdicts.put(name, judge(name))
 
-    def _drop_longest_unused(self, verdicts: int) -> None:
-        """Stay within MOST_BYTES, assuming that each class has ``verdicts`` verdicts."""
+    def _drop_longest_unused(self) -> None:
+        """Stay within MOST_BYTES."""
         classes = self._classes
-        while len(classes) > LEAST_CLASSES:
-            if len(classes) * verdicts * VERDICT_BYTES + self._policy_bytes <= MOST_BYTES:
-                return
+        used = self._policy_bytes + sum(each.bytes for each in classes.values())
+        while len(classes) > LEAST_CLASSES and used > MOST_BYTES:
             oldest = next(iter(classes))
-            del classes[oldest], self._requests[oldest]
-            self._policy_bytes -= _bytes_of(oldest[-1])
+            del self._requests[oldest]
+            policy_bytes = _bytes_of(oldest[-1])
+            used -= classes.pop(oldest).bytes + policy_bytes
+            self._policy_bytes -= policy_bytes
 
 
 def _bytes_of(policy: PlacementPolicy) -> int:

@@ -110,3 +110,17 @@ def test_the_classes_that_were_used_last_are_updated_within_a_limit(monkeypatch)
     run_to_end(made.cache.updating())
     assert made.judged == [(4, "a"), (3, "a"), (2, "a")]
     assert made.best(0) == ["b", "a"]
+
+
+def test_classes_that_grow_with_the_cluster_are_dropped_with_the_next_update(monkeypatch):
+    monkeypatch.setattr(verdict_cache, "MOST_BYTES", 50_000)
+    made = Worth(a=1.0)
+    for units in range(2 * LEAST_CLASSES):
+        made.best(units)
+    for number in range(100):
+        made.change(f"n{number}", 1.0)
+    for _ in range(2):
+        run_to_end(made.cache.updating())
+    made.judged.clear()
+    made.best(0)
+    assert len(made.judged) == 101  # it had been dropped
