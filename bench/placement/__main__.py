@@ -186,13 +186,20 @@ def main() -> int:
 
 def _time_decisions(trace: Trace) -> None:
     """Print how long filter's decisions take while the cluster fills up, one after the other."""
-    books = Books(trace)
-    gpushare = Gpushare(trace, books, Policy())
-    fill(Setup(trace, books, gpushare, Elsewhere()), FIRST_SEED)
-    took = sorted(each * 1e6 for each in gpushare.took)
-    shown = [median(took), mean(took), quantiles(took, n=100)[98], took[-1]]
-    texts = (f"{what} {value:.0f} us" for what, value in zip(_TOOK, shown, strict=True))
-    print(f"{trace.name}, decision of filter, {len(trace.nodes)} nodes: {', '.join(texts)}")
+    medians: list[float] = []
+    for policy in (Policy(), Policy(node="prices")):
+        books = Books(trace)
+        gpushare = Gpushare(trace, books, policy)
+        fill(Setup(trace, books, gpushare, Elsewhere()), FIRST_SEED)
+        took = sorted(each * 1e6 for each in gpushare.took)
+        shown = [median(took), mean(took), quantiles(took, n=100)[98], took[-1]]
+        medians.append(shown[0])
+        texts = (f"{what} {value:.0f} us" for what, value in zip(_TOOK, shown, strict=True))
+        print(
+            f"{trace.name}, decision of filter, {len(trace.nodes)} nodes, {policy.node}: "
+            f"{', '.join(texts)}; median {shown[0] / medians[0]:.2f} x binpack; "
+            f"longest step of learning {max(gpushare.steps) * 1e3:.1f} ms"
+        )
 
 
 def _defragment(pool: ProcessPoolExecutor, folder: str, variant: str, seeds: Sequence[int]) -> None:

@@ -21,7 +21,6 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import Node, Pod
-from tests.builders import run_to_end
 
 RENEWED: Final = 50  # pods that come until the extender looks again at what is scarce
 _PODS: Final = 1000  # that a node takes: the trace has no such limit
@@ -41,11 +40,12 @@ class Clock:
 
 
 class Gpushare:
-    """``took`` has the seconds of each decision of filter."""
+    """``took`` has the seconds of each decision of filter, ``steps`` of each step of learning."""
 
     def __init__(self, trace: Trace, books: Books, policy: Policy) -> None:
         self._books = books
         self.took: list[float] = []
+        self.steps: list[float] = []
         self.clock = Clock()
         self.cluster = ClusterWatch(1, lambda *_: None, self.clock, policy)
         self._names = [node.name for node in trace.nodes]
@@ -58,7 +58,7 @@ class Gpushare:
     def place(self, pod: TracePod, uid: str) -> Place | None:
         self.clock.now += 1
         if self.clock.now % RENEWED == 0:
-            run_to_end(self.cluster.scheduling.renewing_scarcity())
+            self._learn()
         made, scheduling, names = self._pod(pod, uid), self.cluster.scheduling, self._names
         if not pod.cards:
             return None
@@ -80,6 +80,13 @@ class Gpushare:
         annotations = {**made.annotations, **decision}
         self._pods[uid] = replace(made, metadata=replace(made.metadata, annotations=annotations))
         return Place(self._numbers[node], tuple(card.index for card in chosen.cards))
+
+    def _learn(self) -> None:
+        began = time.perf_counter()
+        for _ in self.cluster.scheduling.renewing_scarcity():
+            ended = time.perf_counter()
+            self.steps.append(ended - began)
+            began = ended
 
     def placed(self, pod: TracePod, uid: str, place: Place) -> None:
         made = self._pods.get(uid) or self._pod(pod, uid)
