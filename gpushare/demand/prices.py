@@ -5,6 +5,7 @@ part of the gap should leave the rest worth as much as possible: a half of a car
 next to pods that all request 60 %, and a half again next to others.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,60 +15,73 @@ from typing import Final
 from gpushare.demand.cutting_stock import duals, worth
 from gpushare.demand.mix import Kind
 
-# A card has so many steps, whichever rounds the requests least: halves to sixteenths, percents,
-# thirds and fifths, sevenths, or all of them a little.
-_STEPS: Final = (96, 100, 120, 168, 240)
+# A larger card has so many steps, whichever number rounds the requests least. The first four have
+# exact eighths and twelfths, percents, fifteenths, and sevenths.
+_DIVISIONS: Final = (96, 100, 120, 168, 240)
+_MOST_STEPS: Final = 240
 MOST_SIZES: Final = 8  # of cards: those of most units
 MOST_REQUESTED: Final = 64  # sizes of requests; others count as the next larger one
 # What an entirely free card is worth above 1 if pods request several cards at once: a share that
 # takes it takes it from these. It is all due once they request a twentieth of all units.
 _WHOLE: Final = 0.3
 _SEVERAL: Final = 20.0
-_MOST_TABLES: Final = 1024
+_MOST_TABLES: Final = 256  # of 2 kB, for each size of cards
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
     """What free parts of a card of ``size`` units are worth, in cards.
 
-    ``values`` are by steps, from none to all; ``prices`` are those of requests, by steps. ``whole``
-    is added to what an entirely free card is worth.
+    ``values`` are by steps, from none to all; ``prices`` are those of requests, by steps, and
+    ``least`` the fewest units requested with so many steps. ``whole`` is added to what an entirely
+    free card is worth.
     """
 
     size: int
     values: Sequence[float]
     prices: Mapping[int, float]
+    least: Mapping[int, int]
     whole: float
     _tables: dict[int, Sequence[float]] = field(default_factory=dict, compare=False)
 
     def waste(self, free: int, units: int) -> float:
         """Return what is lost if a pod takes ``units`` of ``free``, in cards.
 
-        It is compared with an entirely free card for a request that has no price.
+        A request without a price, because no pod like it came, wastes nothing of a card that was
+        entirely free.
         """
         table = self._tables.get(units)
         if table is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             table = self._tables[units] = self._table(units)
-        return table[free * self.steps // self.size]
+        return table[self._steps_in(free)]
 
     @property
     def steps(self) -> int:
         return len(self.values) - 1
+
+    def _steps_in(self, free: int) -> int:
+        """Return the steps of a gap: rounded up if a request of as many steps fits, else down."""
+        steps = free * self.steps // self.size
+        least = self.least.get(steps + 1)
+        return steps + 1 if least is not None and least <= free else steps
 
     def _table(self, units: int) -> Sequence[float]:
         steps, values = self.steps, self.values
         taken = steps_of(units, self.size, steps)
         price = self.prices.get(taken, 1.0 - values[steps - taken])
         # A gap that the pod just fits into may be a step less than the pod, because of rounding.
-        lost = [
-            max(0.0, values[free] - values[max(0, free - taken)] - price)
-            for free in range(steps + 1)
-        ]
+        lost = array(
+            "d",
+            [
+                max(0.0, values[free] - values[max(0, free - taken)] - price)
+                for free in range(steps + 1)
+            ],
+        )
         if units < self.size:
             lost[steps] += self.whole
-        return tuple(lost)
+        return lost
 
 
 Prices = Mapping[int, Gaps]  # by the units of a card
@@ -97,12 +111,23 @@ def prices_of(
         fitting = {units: count for units, count in requests.items() if units <= size}
         if not fitting:
             continue
-        steps = min(_STEPS, key=partial(_rounded, fitting, size))
+        divisions = _DIVISIONS if size > _MOST_STEPS else (size,)
+        steps = min(divisions, key=partial(_rounded, fitting, size))
         yield
         prices = yield from duals(_demand(fitting, size, steps), steps)
         yield
         values = (*worth(prices, steps)[:steps], 1.0)
-        found[size] = Gaps(size, values, prices, _WHOLE * min(1.0, _SEVERAL * several / every))
+        whole = _WHOLE * min(1.0, _SEVERAL * several / every)
+        found[size] = Gaps(size, values, prices, _least(fitting, size, steps), whole)
+    return found
+
+
+def _least(requests: Iterable[int], size: int, steps: int) -> dict[int, int]:
+    """Return the fewest units that are requested with each number of steps."""
+    found: dict[int, int] = {}
+    for units in requests:
+        taken = steps_of(units, size, steps)
+        found[taken] = min(units, found.get(taken, units))
     return found
 
 

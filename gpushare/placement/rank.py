@@ -94,8 +94,8 @@ def rank(
     by = policy.node_policy or policies.node
     score = policies.scores[by]
     more = wanted * count
-    if scarcity is not NOT_KNOWN and (by is NodePolicy.BINPACK or by is NodePolicy.PRICES):
-        is_priced = by is NodePolicy.PRICES
+    is_priced = by is NodePolicy.PRICES and bool(scarcity.prices)
+    if is_priced or (by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN):
         costs = cost(
             scarcity,
             request,

@@ -19,6 +19,7 @@ Judge = Callable[[str], Verdict]
 
 MOST_BYTES: Final = 40 * 2**20  # of all classes, except the last LEAST_CLASSES
 LEAST_CLASSES: Final = 8
+MOST_CLASSES: Final = 1000
 FIT_BYTES: Final = 160  # of a name's entry, its rank and the place in ``ranks``
 REJECTED_BYTES: Final = 50  # of a name's entry: reasons are shared
 _JUDGED_AT_ONCE: Final = 32
@@ -117,6 +118,7 @@ class VerdictCache:
         Until then the former ranks are used.
         """
         for which, verdicts in list(self._classes.items()):
+            yield
             if which in self._classes:
                 judge = self._judging(self._requests[which])
                 yield from self._putting(which, verdicts, list(verdicts.fits), judge)
@@ -129,16 +131,15 @@ class VerdictCache:
         most = MOST_UPDATED
         self._drop_longest_unused()  # nodes may have come, and more of them fit
         for which, verdicts in reversed(list(self._classes.items())):
+            yield
             request = self._requests.get(which)
             if request is None:
                 continue  # it was dropped meanwhile
             judge = self._judging(request)
             now, changed = self._changes.now, self._changes.since(verdicts.seen)
-            if not changed:
+            if not changed or len(changed) > most:
                 continue
             most -= len(changed)
-            if most < 0:
-                return
             yield from self._putting(which, verdicts, changed, judge)
             verdicts.seen = max(verdicts.seen, now)
 
@@ -153,10 +154,10 @@ class VerdictCache:
             verdicts.put(name, judge(name))
 
     def _drop_longest_unused(self) -> None:
-        """Stay within MOST_BYTES."""
+        """Stay within MOST_BYTES and MOST_CLASSES."""
         classes = self._classes
         used = self._policy_bytes + sum(each.bytes for each in classes.values())
-        while len(classes) > LEAST_CLASSES and used > MOST_BYTES:
+        while len(classes) > (LEAST_CLASSES if used > MOST_BYTES else MOST_CLASSES):
             oldest = next(iter(classes))
             del self._requests[oldest]
             policy_bytes = _bytes_of(oldest[-1])

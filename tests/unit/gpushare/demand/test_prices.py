@@ -102,6 +102,16 @@ def test_equal_parts_of_a_card_fill_it_without_waste(card, parts):
         free -= card // parts
 
 
+@pytest.mark.parametrize("card", [22, 23, 47, 79, 97, 140, 81559])
+def test_a_gap_that_pods_fit_exactly_is_kept_for_them(card):
+    """Whichever its size: steps may round a request up, and the gap down."""
+    small = card // 10
+    for part in range(card // 2 + 1, card - small, max(1, card // 50)):
+        gaps = learned([part], sizes=(card,))[card]
+        assert gaps.waste(card, small) == NOTHING  # it leaves room for the others
+        assert gaps.waste(part, small) > 0.5
+
+
 def test_sizes_in_percent_fill_a_card_exactly():
     gaps = learned([470, 530], sizes=(1000,))[1000]
     assert gaps.waste(1000, 470) == NOTHING

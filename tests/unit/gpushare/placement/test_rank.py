@@ -133,7 +133,10 @@ def test_prices_leave_a_gap_to_the_pods_that_fill_it():
 
 def test_prices_are_as_binpack_before_anything_is_known():
     nodes = {"a": free_cards([16, 16], [8, 8]), "b": free_cards([16, 16], [12, 0])}
-    assert order(nodes, request(4, policy=PRICES)) == order(nodes, request(4)) == ["b", "a"]
+    nothing = learned(nodes.values(), [])
+    for scarcity in (NOT_KNOWN, nothing):
+        assert order(nodes, request(4, policy=PRICES), scarcity=scarcity) == ["b", "a"]
+    assert order(nodes, request(4)) == ["b", "a"]
 
 
 def test_prices_count_what_is_wasted_of_all_cards_of_a_pod():

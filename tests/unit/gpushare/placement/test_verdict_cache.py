@@ -124,3 +124,40 @@ def test_classes_that_grow_with_the_cluster_are_dropped_with_the_next_update(mon
     made.judged.clear()
     made.best(0)
     assert len(made.judged) == 101  # it had been dropped
+
+
+def test_a_class_with_more_changes_than_the_limit_keeps_none_of_the_others_from_their_update(
+    monkeypatch,
+):
+    monkeypatch.setattr(verdict_cache, "MOST_UPDATED", 3)
+    made = Worth(**{f"n{i}": 0.0 for i in range(10)})
+    made.best(2)
+    made.change("n0", 1.0)
+    made.best(1)
+    for number in range(1, 4):
+        made.change(f"n{number}", 1.0)
+    made.best(2)
+    made.change("n9", 2.0)
+    made.judged.clear()
+    run_to_end(made.cache.updating())
+    assert made.judged == [(2, "n9")]  # of 1, four nodes have changed
+
+
+def test_no_step_goes_through_many_classes():
+    made = Worth()  # no node fits
+    for units in range(50):
+        made.best(units)
+    assert len(list(made.cache.renewing())) == len(list(made.cache.updating())) == 50
+
+
+def test_there_are_at_most_so_many_classes_however_small_the_cluster_is(monkeypatch):
+    monkeypatch.setattr(verdict_cache, "MOST_CLASSES", 10)
+    made = Worth(a=1.0)
+    for units in range(11):
+        made.best(units)
+    made.judged.clear()
+    made.best(10)
+    made.best(1)
+    assert made.judged == []
+    made.best(0)
+    assert made.judged == [(0, "a")]
