@@ -56,7 +56,8 @@ class Policies:
 
 
 # Sorts best first. The first part is 1 if the node fits only when expected binds to it do not
-# happen; the last is the node's name, which is unique.
+# happen; the second is a negated score from 0 to 10; the last is the node name, which is
+# unique.
 Rank = tuple[int, float, float, str]
 
 
@@ -113,11 +114,17 @@ def rank(
                 gaps = prices.get(size)
                 if gaps is not None:
                     costs += gaps.waste(gap, wanted)
-            return (0, floor(costs / _STEP + 0.5), cards.units - cards.used, name)
+            cost_score = _score_of(floor(costs / _STEP + 0.5) * _STEP)
+            return (0, -cost_score, cards.units - cards.used, name)
         tie = costs
     else:
         tie = -score(100 * (cards.used + more) / cards.units)
     return (0, -score(100 * (units - free + more) / units), tie, name)
+
+
+def _score_of(costs: float) -> float:
+    """Return a score from 0 to 10 that falls with costs, in cards; 5 for none."""
+    return 5 - 5 * costs / (1 + abs(costs))
 
 
 def function_of(shape: Shape) -> Callable[[float], float]:

@@ -173,6 +173,7 @@ def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, policies, i
     assert [found is not None for found in ranks] == fit
     found = [each for each in ranks if each is not None]
     assert len(set(found)) == len(found)
+    assert all(-10 <= each[1] <= 0 for each in found)  # kube-scheduler gets it as a score
 
 
 @given(
