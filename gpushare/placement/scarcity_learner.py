@@ -12,7 +12,7 @@ from gpushare.placement.card_choice import FreeCards
 
 _GROWTH: Final = 1.5  # of the number of pods until the mix is looked at again
 _MOST: Final = 2000  # pods that come until then
-_LOOKED_AT_ONCE: Final = 32
+_LOOKED_AT_ONCE: Final = 8
 _LARGE: Final = 2**63
 
 

@@ -22,7 +22,7 @@ LEAST_CLASSES: Final = 8
 MOST_CLASSES: Final = 1000
 FIT_BYTES: Final = 160  # of a name's entry, its rank and the place in ``ranks``
 REJECTED_BYTES: Final = 50  # of a name's entry: reasons are shared
-_JUDGED_AT_ONCE: Final = 32
+_JUDGED_AT_ONCE: Final = 8
 MOST_UPDATED: Final = 4000  # verdicts, in one round
 NAME_BYTES: Final = 100  # of a name in a placement policy, in addition to its characters
 
