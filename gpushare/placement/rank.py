@@ -56,8 +56,7 @@ class Policies:
 
 
 # Sorts best first. The first part is 1 if the node fits only when expected binds to it do not
-# happen; the second is a negated score from 0 to 10; the last is the node name, which is
-# unique.
+# happen; the second is a negated score from 0 to 10; the last is the node's unique name.
 Rank = tuple[int, float, float, str]
 
 
@@ -84,7 +83,7 @@ def rank(
         sizes = [place.card.units for place in chosen]
         of_model = chosen[0].card
     else:
-        # The same cards as ``select``, without a list: this runs for every node.
+        # The same cards as ``select``, by their amounts only: this runs for every node.
         first = bisect_left(cards.free, wanted)
         if len(cards.free) - first < count:
             return None
