@@ -1,6 +1,7 @@
 """Places a trace's pods by gpushare's own decisions: filter, bind's choice of cards, the watch."""
 
 import time
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -83,7 +84,7 @@ class Gpushare:
 
     def _learn(self) -> None:
         began = time.perf_counter()
-        for _ in self.cluster.scheduling.renewing_scarcity():
+        for _ in chain(self.cluster.scheduling.renewing_scarcity(), (None,)):  # after the last too
             ended = time.perf_counter()
             self.steps.append(ended - began)
             began = ended

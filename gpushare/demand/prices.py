@@ -15,10 +15,9 @@ from typing import Final
 from gpushare.demand.cutting_stock import duals, worth
 from gpushare.demand.mix import Kind
 
-# A larger card has so many steps, whichever number rounds the requests least. The first four have
-# exact eighths and twelfths, percents, fifteenths, and sevenths.
+# A card of more units has so many steps, whichever number rounds the requests least. The first four
+# have exact eighths and twelfths, percents, fifteenths, and sevenths.
 _DIVISIONS: Final = (96, 100, 120, 168, 240)
-_MOST_STEPS: Final = 240
 MOST_SIZES: Final = 8  # of cards: those of most units
 MOST_REQUESTED: Final = 64  # sizes of requests; others count as the next larger one
 # What an entirely free card is worth above 1 if pods request several cards at once: a share that
@@ -97,21 +96,23 @@ def prices_of(
 ) -> Generator[None, None, Prices]:
     """Return what gaps are worth to pods of these kinds, of which so many came, in short steps.
 
-    ``sizes`` are the units of cards, the most important first. A pod of several cards counts once
-    for each. Without any pod that fits on a card of a size, nothing is known about this size.
+    All request GPU memory. ``sizes`` are the units of cards, the most important first. A pod of
+    several cards counts once for each. Without any pod that fits on a card of a size, nothing is
+    known about this size.
     """
     requests, several, every = dict[int, float](), 0.0, 0.0
     for kind, count in kinds:
-        if kind.units:
-            requests[kind.units] = requests.get(kind.units, 0.0) + count * kind.cards
-            every += count * kind.cards * kind.units
-            several += count * kind.cards * kind.units if kind.cards > 1 else 0.0
+        cards = count * kind.cards
+        requests[kind.units] = requests.get(kind.units, 0.0) + cards
+        every += cards * kind.units
+        if kind.cards > 1:
+            several += cards * kind.units
     found: dict[int, Gaps] = {}
     for size in list(sizes)[:MOST_SIZES]:
         fitting = {units: count for units, count in requests.items() if units <= size}
         if not fitting:
             continue
-        divisions = _DIVISIONS if size > _MOST_STEPS else (size,)
+        divisions = _DIVISIONS if size > max(_DIVISIONS) else (size,)
         steps = min(divisions, key=partial(_rounded, fitting, size))
         yield
         prices = yield from duals(_demand(fitting, size, steps), steps)

@@ -10,7 +10,7 @@ Three things become scarce before GPU memory does:
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -59,13 +59,15 @@ class Capacity:
     most_cpu: int = 1
     most_memory: int = 1
 
-    def hosts(self, kind: Kind) -> bool:
-        """Return whether any node may ever host such a pod: others say nothing about demand."""
-        return (
-            kind.units * kind.cards <= self.most_units
+    def hosted(self, mix: Mix) -> list[tuple[Kind, float]]:
+        """Return the kinds of pods that a node may ever host: others say nothing about demand."""
+        return [
+            (kind, count)
+            for kind, count in mix
+            if 0 < kind.units * kind.cards <= self.most_units
             and kind.cpu <= self.most_cpu
             and kind.memory <= self.most_memory
-        )
+        ]
 
 
 def of_shape(cpu: int) -> int:
@@ -149,9 +151,8 @@ class Scarcity:
 NOT_KNOWN: Final = Scarcity()
 
 
-def scarcity_of(mix: Mix, capacity: Capacity) -> Scarcity:
-    """Return what is scarce for pods like those of ``mix``, without hosts and prices."""
-    kinds = [(kind, count) for kind, count in mix if kind.units and capacity.hosts(kind)]
+def scarcity_of(kinds: Collection[tuple[Kind, float]], capacity: Capacity) -> Scarcity:
+    """Return what is scarce for pods of these kinds, ``hosted`` ones, without hosts and prices."""
     units = sum(count * kind.units * kind.cards for kind, count in kinds)
     if not units:
         return Scarcity(capacity=capacity)

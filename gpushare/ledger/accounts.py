@@ -52,8 +52,7 @@ class CardAccount(msgspec.Struct, gc=False, frozen=True):
     free: int = 0  # computed
 
     def __post_init__(self) -> None:
-        left = self.card.units - self.used - self.unplaced - self.reserved - self.claimed
-        force_setattr(self, "free", max(0, left))
+        force_setattr(self, "free", max(0, self.card.units - self.committed))
 
     @property
     def committed(self) -> int:

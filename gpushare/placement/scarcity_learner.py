@@ -50,9 +50,9 @@ class ScarcityLearner:
         found = self.now
         if capacity != found.capacity or self._is_outdated(mix):
             self._came = mix.came
-            learned = replace(scarcity_of(mix, capacity), hosts=found.hosts)
+            kinds = capacity.hosted(mix)
+            learned = replace(scarcity_of(kinds, capacity), hosts=found.hosts)
             yield
-            kinds = [each for each in mix if capacity.hosts(each[0])]
             most_first = (size for size, _ in sizes.most_common())
             learned = replace(learned, prices=(yield from prices_of(kinds, most_first)))
             found = learned if learned != found else found

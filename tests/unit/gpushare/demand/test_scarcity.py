@@ -24,7 +24,7 @@ def learned(*requests):
     mix = Mix()
     for each in requests:
         mix.add(each)
-    return scarcity_of(mix, CAPACITY)
+    return scarcity_of(CAPACITY.hosted(mix), CAPACITY)
 
 
 def cost_on(scarcity, asked, **node):
@@ -57,7 +57,7 @@ def test_a_node_whose_cards_lack_cpu_already_is_preferred():
 def test_memory_counts_as_cpu_does():
     mix = Mix()
     mix.add(Request((ContainerRequest("main", 16),), cpu=CORE, memory=8 * GIB))
-    scarcity = scarcity_of(mix, CAPACITY)
+    scarcity = scarcity_of(CAPACITY.hosted(mix), CAPACITY)
     assert scarcity.stranded(16, 10 * CORE, 4 * GIB) == pytest.approx(8)
     assert scarcity.stranded(16, 10 * CORE, 8 * GIB) == 0
 
@@ -92,7 +92,7 @@ def test_a_model_that_the_cluster_lacks_changes_nothing():
 
 def test_nothing_is_stranded_before_anything_is_known():
     assert NOT_KNOWN.stranded(64, 0, 0) == NOT_KNOWN.host(4, 32 * CORE) == 0
-    assert scarcity_of(Mix(), CAPACITY) == Scarcity(capacity=CAPACITY)
+    assert scarcity_of(CAPACITY.hosted(Mix()), CAPACITY) == Scarcity(capacity=CAPACITY)
 
 
 AMOUNTS = st.integers(0, 10**15)
