@@ -30,12 +30,13 @@ from extender import wire
 from extender.binding.binder import Binder
 from extender.decisions.scheduling import Placement
 from extender.routes import Routes
-from extender.server.limits import answer, decoded
+from extender.server.limits import answer
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations.pod_annotations import request_of
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
+from gpushare.http_server.requests import decoded
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Pod
 from tests.builders import pod

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from extender.leadership.election import SingleReplica
-from extender.routes import Routes
-from extender.server.browser_origin import reject_other_hosts
-from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
-from extender.server.listeners import (
+from extender.routes import (
     DECIDING_CONNECTIONS,
     DECIDING_IDLE_SECONDS,
-    REPLICA_CONNECTIONS,
-    Listener,
-    serve_app,
+    Routes,
+    replica_listener,
 )
-from extender.server.tls import client_contexts, server_context
-from extender.settings.configuration import Tls
+from extender.server.browser_origin import reject_other_hosts
+from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
+from extender.server.tls import client_contexts
+from extender.settings.configuration import Address, Tls
+from gpushare.http_server.listeners import Listener, serve_app
 from gpushare.kube.lease import Record
 from gpusharectl.certificates import files as certificates
 
@@ -51,16 +50,13 @@ async def handing_on(
     tls = tls_in(folder)
     leader = Record("leads", "1", seconds=3600, address=f"{_HOST}:{leader_port}")
     async with AsyncExitStack() as stack:
-        listener = Listener(
-            "replicas", _HOST, leader_port, REPLICA_CONNECTIONS, DECIDING_IDLE_SECONDS,
-            server_context(tls),
-        )  # fmt: skip
+        listener = replica_listener(Address(_HOST, leader_port), tls)
         app = routes.app(decide_for_replicas(SingleReplica(), tls.allowed_names))
         await stack.enter_async_context(serve_app(listener, app))
         forwarder = await stack.enter_async_context(
             Forwarder.connect(lambda: leader, client_contexts(tls), tls.allowed_names[0])
         )
         listener = Listener("deciding", _HOST, port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
-        app = routes.app(reject_other_hosts, decide_or_forward(_Follows(), forwarder))
+        app = routes.app(decide_or_forward(_Follows(), forwarder), outside=[reject_other_hosts])
         await stack.enter_async_context(serve_app(listener, app))
         yield

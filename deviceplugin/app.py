@@ -23,10 +23,13 @@ from deviceplugin.lifecycle.supervisor import supervise
 from deviceplugin.parts import Plugin
 from deviceplugin.settings import NAME, Settings
 from gpushare.errors import SettingsError
+from gpushare.http_server.listeners import Listener, serve_app
 from gpushare.kube import client
 from gpushare.process import lifetime
 from gpushare.telemetry import health
 
+CONNECTIONS = 64  # a head may take a megabyte
+HEAD_SECONDS = 5.0  # for a request
 PAGE_SECONDS = 0.2  # for a page at the end: the node has no units until the next plugin starts
 _LOCK_SECONDS = 0.03  # between two checks whether another plugin has the lock
 _PORT_SECONDS = 0.1  # between two attempts to get the port of the previous process
@@ -51,6 +54,10 @@ def _driver(settings: Settings) -> tuple[Backend, ProcessSource]:
     return simulated, simulated
 
 
+def count_refused(_listener: str) -> None:
+    metrics.REFUSED_CONNECTIONS.inc()
+
+
 class _Pages:
     """The pages of ``add_pages``; another process of the container may still use their port."""
 
@@ -64,8 +71,11 @@ class _Pages:
         app = web.Application()
         self._add_pages(app)
         host, port = self._settings.http_host, self._settings.http_port
-        serving = health.serve(app, host, port, stop_seconds=PAGE_SECONDS)
-        await self._stack.enter_async_context(serving)
+        listener = Listener(
+            "plugin", host, port, CONNECTIONS, HEAD_SECONDS,
+            keeps_alive=False, stop_seconds=PAGE_SECONDS, refused=count_refused,
+        )  # fmt: skip
+        await self._stack.enter_async_context(serve_app(listener, app))
 
     async def open_when_free(self) -> None:
         """Serve as soon as the address can be used."""

@@ -29,6 +29,10 @@ IDS_OFF_CARD: Final = Counter(
     "gpushare_deviceplugin_ids_off_card",
     "Device IDs of another GPU than the one that their container was assigned.",
 )
+REFUSED_CONNECTIONS: Final = Counter(
+    "gpushare_deviceplugin_refused_connections",
+    "Connections closed because the HTTP port had as many as it takes.",
+)
 REGISTRATIONS: Final = Counter(
     "gpushare_deviceplugin_registrations",
     "Registrations with the kubelet, by outcome.",

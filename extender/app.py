@@ -41,11 +41,10 @@ from extender.page.usage import PluginUsage
 from extender.preemption.budgets import BudgetWatch
 from extender.preemption.evictor import Evictor
 from extender.queue.admission import Admission
-from extender.routes import Routes, serve
-from extender.server import listeners
+from extender.routes import Routes, replica_listener, serve
 from extender.server.authorization import Authorizer
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
-from extender.server.tls import client_contexts, server_context
+from extender.server.tls import client_contexts
 from extender.settings.configuration import NAMESPACE, Configuration, LeaderElection
 from extender.settings.reload import Reload
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
@@ -56,6 +55,7 @@ from extender.watch.pod_groups import PodGroupWatch
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
 from gpushare.groups.pod_groups import API_GROUPS
+from gpushare.http_server.listeners import serve_app
 from gpushare.kube import paths
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
@@ -235,16 +235,10 @@ class _Extender:
                 )
             )
             gates.append(decide_or_forward(elected, forwarder))
-            listener = listeners.Listener(
-                "replicas",
-                address.host,
-                address.port,
-                listeners.REPLICA_CONNECTIONS,
-                listeners.DECIDING_IDLE_SECONDS,
-                server_context(tls),
-            )
             for_replicas = routes.app(decide_for_replicas(elected, tls.allowed_names))
-            await self._stack.enter_async_context(listeners.serve_app(listener, for_replicas))
+            await self._stack.enter_async_context(
+                serve_app(replica_listener(address, tls), for_replicas)
+            )
             parts += [self._pods.run(), elected.run(self._writer.quiet)]
         if self._evictor is not None:
             parts.append(self._budgets.run())

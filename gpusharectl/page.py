@@ -12,11 +12,11 @@ from aiohttp import hdrs, web
 
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import ApiError
+from gpushare.http_server.requests import problem
 from gpushare.kube.client import Kube
 from gpushare.live_page import feed, origin
 from gpushare.live_page.files import PAGE
 from gpusharectl import loopback
-from gpusharectl.loopback import problem
 from gpusharectl.reach.extender import Extender, extender
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.terminal.page_options import browse_option, port_option
@@ -91,7 +91,7 @@ async def served(upstream: _Upstream, port: int) -> AsyncIterator[str]:
     app = web.Application()
     for each in PAGES:
         app.router.add_get(each, pass_on, allow_head=False)
-    async with loopback.served(app, port) as url:
+    async with loopback.served(app, port, name="page") as url:
         yield url + PAGE
 
 

@@ -9,9 +9,10 @@ from aiohttp.typedefs import Handler
 from extender.decisions import admission_review, scheduler_name
 from extender.decisions.admission_review import Answer
 from extender.gates import gating
-from extender.server.limits import OUTCOME, decoded
+from extender.server.limits import OUTCOME
 from extender.server.paths import ADMISSION, GATING
 from gpushare.contract import EXTENDER_PREFIX
+from gpushare.http_server.requests import decoded
 
 # An ordinary pod is below 100 KiB. A larger one is not changed, so that a policy rejects it.
 MAX_REVIEW: Final = 2**20

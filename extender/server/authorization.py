@@ -17,11 +17,12 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.server.limits import full, problem
+from extender.server.limits import full
 from extender.server.paths import HEALTH, is_page_file
 from gpushare.clock import Clock
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError, GpushareError
+from gpushare.http_server.requests import problem
 from gpushare.kube.client import Kube
 
 ALLOWED_SECONDS: Final = 60.0
@@ -146,8 +147,8 @@ class Authorizer:
         self._of_known = _Reviews(MAX_KNOWN_REVIEWS)
         self._of_unknown = _Reviews(MAX_UNKNOWN_REVIEWS)
 
-    async def check(self, token: str, question: Question) -> None:
-        """Return if the token's user has the right; raise Denied."""
+    async def check(self, token: str, question: Question) -> User:
+        """Return the token's user if it has the right; raise Denied."""
         if not token or not token.isascii():  # other characters cannot be sent on
             raise Denied(401, "send a token in the header Authorization: Bearer <token>")
         key = hashlib.sha256(token.encode()).digest()  # no token is kept
@@ -167,6 +168,7 @@ class Authorizer:
             raise Denied(503, text) from err
         if not allowed:
             raise Denied(403, f"{user.username} may not {question.text}")
+        return user
 
     async def may(self, token: str, question: Question) -> bool:
         """Return whether the token's user has the right; raise Denied if that is unknown."""
@@ -225,6 +227,10 @@ class Authorizer:
 
 # Checks again the right by which a request was admitted, while its response lasts.
 PERMIT: Final = web.RequestKey("permit", partial)
+# Shares the limits on requests in progress: the user, or all service accounts of a namespace, of
+# which a tenant can create any number.
+CALLER: Final = web.RequestKey("caller", str)
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 # The only namespace whose pods the response can name; without it, all.
 NAMED_ONLY: Final = web.RequestKey("named_only", str)
 
@@ -245,6 +251,11 @@ def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
     return Question("list", parts.get("namespace", ""))
 
 
+def _caller(username: str) -> str:
+    is_account = username.startswith(_SERVICE_ACCOUNT)
+    return username.rpartition(":")[0] if is_account else username
+
+
 def authorize(authorizer: Authorizer) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -254,7 +265,7 @@ def authorize(authorizer: Authorizer) -> Middleware:
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         token = value.strip() if scheme.lower() == "bearer" else ""
         try:
-            await authorizer.check(token, question)
+            user = await authorizer.check(token, question)
             if question.namespace and not await authorizer.may(token, Question("list")):
                 request[NAMED_ONLY] = question.namespace
         except Denied as err:
@@ -263,6 +274,7 @@ def authorize(authorizer: Authorizer) -> Middleware:
             if err.status == HTTPStatus.UNAUTHORIZED:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
+        request[CALLER] = _caller(user.username)
         request[PERMIT] = partial(authorizer.check, token, question)
         return await handler(request)
 

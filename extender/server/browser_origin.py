@@ -8,8 +8,8 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
-from extender.server.limits import problem
 from extender.server.paths import DECIDING
+from gpushare.http_server.requests import problem
 from gpushare.live_page.origin import is_of_another_site
 
 

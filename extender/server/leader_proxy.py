@@ -17,9 +17,9 @@ from yarl import URL
 
 from extender.leadership.election import Leadership
 from extender.metrics.counters import FORWARDED
-from extender.server.limits import problem, whole_body
 from extender.server.paths import DECIDING, OF_LEADER
 from extender.server.tls import ReloadingContext, is_allowed
+from gpushare.http_server.requests import problem, whole_body
 from gpushare.kube.lease import Record
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from extender.decisions.cluster_state import ClusterState
 from extender.server.authorization import NAMED_ONLY
-from extender.server.limits import BadRequest, answer, decoded, problem
+from extender.server.limits import answer
 from extender.server.paths import (
     GANGS,
     NAMESPACE_GANGS,
@@ -21,6 +21,7 @@ from extender.server.paths import (
 from gpushare.answers import explain, gang_what_if, inspect, what_if
 from gpushare.answers.gangs import list_gangs
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
+from gpushare.http_server.requests import BadRequest, decoded, problem
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import Turns
 
@@ -95,9 +96,8 @@ class Reading:
         return answer(await self._found(self._state.queue.quotas(namespace)))
 
     async def _what_if(self, request: web.Request) -> web.Response:
-        short = request.clone(client_max_size=what_if.MAX_BODY)
-        question = await decoded(what_if.read_question, short)
-        extras = await decoded(what_if.read_extras, short)
+        question = await decoded(what_if.read_question, request, most=what_if.MAX_BODY)
+        extras = await decoded(what_if.read_extras, request, most=what_if.MAX_BODY)
         if extras.pod.kind != "Pod":
             kind = extras.pod.kind[:_SHOWN]
             raise BadRequest(f"pod is a {kind!r}: send a Pod; for a workload, its pod template")
@@ -110,8 +110,8 @@ class Reading:
         return answer(self._with_quota(found, question.pod, needed))
 
     async def _gang_what_if(self, request: web.Request) -> web.Response:
-        short = request.clone(client_max_size=what_if.MAX_BODY)
-        question, state = await decoded(gang_what_if.read_question, short), self._state
+        question = await decoded(gang_what_if.read_question, request, most=what_if.MAX_BODY)
+        state = self._state
         steps = gang_what_if.answer(state, question, state.zone_roles, state.victim_rules)
         found = await self._found(steps)
         parts = ([state.quotas.units_of(part.pod)] * part.count for part in question.parts)

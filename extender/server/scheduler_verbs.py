@@ -12,7 +12,7 @@ from extender.binding.binder import Binder, BindRefused
 from extender.decisions.scheduling import Scheduling
 from extender.gangs.answers import GangAnswers, NotWatchedYet
 from extender.metrics.counters import PREEMPTION_VETOES
-from extender.server.limits import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
+from extender.server.limits import OUTCOME, answer
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -27,6 +27,7 @@ from extender.wire import (
 )
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
+from gpushare.http_server.requests import MAX_ERROR, BadRequest, decoded
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import UndecodedPod, pod_of
 from gpushare.process.time_slices import Turns

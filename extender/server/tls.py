@@ -12,9 +12,9 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.server.limits import problem
 from extender.settings.configuration import Certificate, Tls
 from gpushare.errors import SettingsError
+from gpushare.http_server.requests import problem
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpushare.errors import RestartNeeded, SettingsError
+from gpushare.process.open_files import raise_limit
 from gpushare.process.polled_loop import SelectorLoop
 
 
@@ -65,10 +66,11 @@ def run(
     name: str,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = SelectorLoop,
 ) -> int:
-    """Run a program and return its exit code.
+    """Run a program, with as many open files as it may have, and return its exit code.
 
     The code is 2 for SettingsError and 3 for RestartNeeded, each with a line on standard error.
     """
+    raise_limit()
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(program())

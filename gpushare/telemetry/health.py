@@ -1,8 +1,8 @@
-"""Serve the pages that both programs have: /healthz, /readyz, /metrics and /version."""
+"""The pages that both programs have: /healthz, /readyz, /metrics and /version."""
 
+import asyncio
 import platform
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import metadata
 from typing import Final
 
@@ -14,11 +14,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from gpushare.errors import SettingsError
-
-# kube-scheduler keeps two idle connections to a host and opens a new one for each further bind. If
-# the queue is full, its kernel retries only after a second.
-BACKLOG: Final = 1024
+# Rendering the metrics uses at most a quarter of the program's time, however many callers ask.
+_REST: Final = 3
 
 # Prometheus detects counter resets without a _created series for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -56,10 +53,11 @@ def add_pages(
         lines = [*(reasons or ("ok",)), *(f"to be set right: {each}" for each in remarks())]
         return web.Response(status=503 if reasons else 200, text="\n".join(lines) + "\n")
 
+    rendering = _Rendering(more_metrics)
+
     async def metrics(_: web.Request) -> web.Response:
         content_type = {"Content-Type": CONTENT_TYPE_LATEST}
-        more = await more_metrics()
-        return web.Response(body=generate_latest(REGISTRY) + more, headers=content_type)
+        return web.Response(body=await rendering.next(), headers=content_type)
 
     async def show_version(_: web.Request) -> web.Response:
         return web.json_response({"version": version(), "python": platform.python_version()})
@@ -70,21 +68,26 @@ def add_pages(
     app.router.add_get("/version", show_version)
 
 
-@asynccontextmanager
-async def serve(
-    app: web.Application, host: str, port: int, *, stop_seconds: float = 60.0
-) -> AsyncIterator[None]:
-    """Serve ``app`` while the context lasts; raise SettingsError if the address cannot be used.
+class _Rendering:
+    """Renders the metrics, once for all callers that wait, and then rests."""
 
-    At the end, running requests and idle clients have ``stop_seconds`` to finish.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_seconds)
-    await runner.setup()
-    try:
+    def __init__(self, more_metrics: MoreMetrics) -> None:
+        self._more_metrics = more_metrics
+        self._waiting: asyncio.Task[bytes] | None = None
+        self._rested_at = 0.0
+
+    async def next(self) -> bytes:
+        """Return the metrics as they are after this call."""
+        if self._waiting is None:
+            self._waiting = asyncio.create_task(self._render())
+        return await asyncio.shield(self._waiting)  # for the other callers
+
+    async def _render(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._rested_at - loop.time())
+        self._waiting, began = None, loop.time()
         try:
-            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
-        except OSError as err:
-            raise SettingsError(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
-        yield
-    finally:
-        await runner.cleanup()
+            return generate_latest(REGISTRY) + await self._more_metrics()
+        finally:
+            ended = loop.time()
+            self._rested_at = ended + _REST * (ended - began)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from extender.server.handshakes import MAX_PER_UNTRUSTED
+from gpushare.http_server.handshakes import MAX_PER_UNTRUSTED
 
 AGAIN_SECONDS: Final = 1.0  # else opening them would use the processor that is measured
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import yaml
 
-from extender.server.handshakes import MAX_UNTRUSTED
+from gpushare.http_server.handshakes import MAX_UNTRUSTED
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import ACCESS, ROOT
 from localcluster.interrupts import run_command

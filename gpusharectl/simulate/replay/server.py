@@ -12,9 +12,10 @@ import msgspec
 from aiohttp import web
 
 from gpushare.contract import EXTENDER_PREFIX
+from gpushare.http_server.requests import problem
 from gpushare.live_page import feed
 from gpushare.live_page.files import PAGE, add_page
-from gpusharectl.loopback import problem, served
+from gpusharectl.loopback import served
 from gpusharectl.simulate.replay.steps import Replay
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -24,7 +25,7 @@ _NUMBER: Final = re.compile("[1-9][0-9]{0,99}")
 
 async def serve(replay: Replay, port: int, *, browse: bool, step: int | None) -> None:
     """Serve until Ctrl-C."""
-    async with served(application(replay), port) as url:
+    async with served(application(replay), port, name="simulate") as url:
         page = f"{url}{PAGE}" + (f"#step={step}" if step is not None else "")
         click.echo(f"{page}\nPress Ctrl-C to end.")
         if browse:

@@ -16,7 +16,6 @@ from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.decisions.autoscaling.body import IMAGE, PRIORITY_CLASS
 from extender.leadership import election as leadership
 from extender.routes import Routes
-from extender.server.listeners import STOP_SECONDS
 from extender.server.paths import GATING
 from extender.settings.configuration import Configuration
 from extender.settings.file import parse as parse_configuration
@@ -41,6 +40,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
     TAINT_NOT_READY,
 )
+from gpushare.http_server.listeners import STOP_SECONDS
 from gpushare.kube.lease import Timing
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from extender.page import streams
 from extender.server.authorization import ALLOWED_SECONDS
 from extender.server.limits import MAX_STREAMS
-from extender.server.listeners import Listener, serve_app
+from gpushare.http_server.listeners import Listener, serve_app
 from tests.builders import node, pod
 from tests.unit.extender.scripted import PREFIX, bound
 from tests.unit.extender.server.test_authorization import Reviews, bearer, reading

@@ -10,8 +10,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
-from extender.routes import Routes, serve
-from extender.server import listeners
+from extender.routes import READING_CONNECTIONS, Routes, serve
 from extender.server.admission import MAX_REVIEW
 from extender.server.authorization import Authorizer
 from extender.settings.configuration import Address, Admission, Certificate, Listen
@@ -84,7 +83,7 @@ async def test_nothing_else_is_served_there(ask):
 
 async def test_idle_connections_of_one_address_do_not_shut_out_the_api_server(ask):
     async with AsyncExitStack() as stack:
-        for _ in range(listeners.READING_CONNECTIONS):
+        for _ in range(READING_CONNECTIONS):
             _, writer = await ask.connect("127.0.0.2")
             stack.callback(writer.close)
         with pytest.raises(ConnectionError):  # it has the most already

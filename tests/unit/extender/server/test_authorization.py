@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from extender.page.usage import PluginUsage
 from extender.routes import Routes
 from extender.server.authorization import (
     ALLOWED_SECONDS,
+    CALLER,
     DENIED_SECONDS,
     MAX_CACHED,
     MAX_UNKNOWN_REVIEWS,
@@ -23,11 +25,13 @@ from extender.server.authorization import (
     authorize,
     question_of,
 )
+from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
 from extender.settings.configuration import Limits
 from gpushare.errors import OutcomeUnknown, Unreachable
 from tests.builders import pod
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.scripted import PREFIX, Bench, bound, changed
+from tests.waiting import eventually
 
 ALL, OWN = Question("list"), Question("get", "default", "p")
 
@@ -308,3 +312,38 @@ async def test_every_request_releases_its_slot(reviews):
             for token, status in (("bad", 401), ("good", 200)):
                 answer = await client.get(f"{PREFIX}/inspect", headers=bearer(token))
                 assert answer.status == status
+
+
+async def test_no_user_and_no_namespaces_service_accounts_take_all_slots(reviews):
+    names = {"a": "system:serviceaccount:ml:a", "b": "system:serviceaccount:ml:b", "c": "carol"}
+    reviews.users = names
+    reviews.may = {(name, "list", "") for name in names.values()}
+    limit, go = ConcurrencyLimit(Limits(reading=8)), asyncio.Event()
+
+    waiting = []
+
+    async def wait(request):
+        waiting.append(request)
+        await go.wait()
+        return web.Response()
+
+    checks = [
+        respond(tuple, limit),
+        authorize(Authorizer(reviews, FakeClock())),
+        limit_concurrency(limit, lambda request: request[CALLER]),
+    ]
+    app = web.Application(middlewares=checks)
+    app.router.add_get(f"{PREFIX}/inspect", wait, name="inspect")
+    async with TestClient(TestServer(app)) as client, asyncio.timeout(20):
+
+        def ask(token):
+            headers = {"Authorization": f"Bearer {token}"}
+            return asyncio.create_task(client.get(f"{PREFIX}/inspect", headers=headers))
+
+        held = [ask("a"), ask("b")]
+        await eventually(lambda: len(waiting) == len(held))
+        assert (await ask("b")).status == 429
+        held.append(ask("c"))
+        await eventually(lambda: len(waiting) == len(held))
+        go.set()
+        assert [(await each).status for each in held] == [200] * 3

@@ -13,9 +13,10 @@ from yarl import URL
 
 from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.routes import Routes
-from extender.server import leader_proxy, limits, reading_verbs
+from extender.server import leader_proxy, reading_verbs
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.tls import client_contexts, server_context
+from gpushare.http_server import requests
 from gpushare.kube.lease import Record
 from gpusharectl.certificates import files as certificates
 from tests.builders import pod
@@ -102,7 +103,7 @@ async def test_a_bad_body_gets_the_leaders_error_unchanged(pair, body):
 
 async def test_a_follower_limits_the_time_for_a_body_too(pair, monkeypatch):
     _, follower = pair
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
     never = asyncio.Event()
 
     async def trickle():

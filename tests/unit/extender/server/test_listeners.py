@@ -12,11 +12,8 @@ import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from extender.routes import Routes, serve
-from extender.server import limits as limiting
-from extender.server import listeners
+from extender.routes import Routes, count_refused, serve
 from extender.server.authorization import Authorizer
-from extender.server.handshakes import MAX_PER_UNTRUSTED, MAX_UNTRUSTED
 from extender.server.limits import (
     MAX_SCRAPES,
     MAX_USAGES,
@@ -24,11 +21,13 @@ from extender.server.limits import (
     limit_concurrency,
     respond,
 )
-from extender.server.listeners import Listener, serve_app
 from extender.server.tls import certificate_context, server_context
 from extender.settings.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
 from extender.settings.configuration import ReadingListener as Reading
 from gpushare.errors import SettingsError
+from gpushare.http_server import listeners, requests, tls_connections
+from gpushare.http_server.handshakes import MAX_PER_UNTRUSTED, MAX_UNTRUSTED
+from gpushare.http_server.listeners import Listener, serve_app
 from tests.fakes.certificates import certificate
 from tests.unit.extender.scripted import PREFIX
 from tests.waiting import eventually
@@ -153,14 +152,14 @@ async def test_a_chunked_body_beyond_the_limit_is_rejected(port):
     "body", ["zz\r\n", "-5\r\nabc", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\n"]
 )
 async def test_invalid_chunks_are_rejected(port, body, monkeypatch):
-    monkeypatch.setattr(limiting, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
     async with raw(port) as invalid:
         invalid.send(post("Transfer-Encoding: chunked"), body)
         assert await invalid.status() in {400, 408}
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(port, monkeypatch):
-    monkeypatch.setattr(limiting, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.2)
     async with raw(port) as slow:
         slow.send(post("Content-Length: 100"), "{")
         assert await slow.status() == 408
@@ -249,14 +248,15 @@ def test_reading_verbs_share_one_limit_that_deciding_verbs_do_not_use():
     assert limit.acquire("metrics") is None
 
 
-async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):
+@pytest.mark.parametrize("limit_of", ["SEND_SECONDS", "STALLED_SECONDS"])
+async def test_a_receiver_that_takes_nothing_is_dropped_and_makes_room(held, monkeypatch, limit_of):
     port, _, limit = held
-    monkeypatch.setattr(limiting, "SEND_SECONDS", 0.3)
+    monkeypatch.setattr(requests, limit_of, 0.3)
     async with raw(port) as slow:
         slow.send(f"GET {PREFIX}/inspect HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(5):
-            while limit.acquire("inspect") is not None:  # until it is in progress
-                limit.release("reading")
+            while slot := limit.acquire("inspect"):  # until it is in progress
+                limit.release(slot)
                 await asyncio.sleep(0)
             while limit.acquire("inspect") is None:  # noqa: ASYNC110 - and until it is released
                 await asyncio.sleep(0)
@@ -393,7 +393,9 @@ async def test_open_reading_needs_no_token_and_has_no_deciding_verbs(bench, rout
 @pytest.fixture
 async def strict(routes, mutual, free_port):
     """A listener that requires a certificate of the authority."""
-    listener = Listener("test", "127.0.0.1", free_port(), 1000, 5.0, server_context(mutual))
+    listener = Listener(
+        "test", "127.0.0.1", free_port(), 1000, 5.0, server_context(mutual), refused=count_refused
+    )
     async with serve_app(listener, routes.app()):
         yield listener
 
@@ -472,7 +474,7 @@ async def test_connections_are_accepted_again_once_files_may_be_opened(
 
 
 async def test_only_trusted_addresses_have_long_for_a_handshake(strict, pki, monkeypatch):
-    monkeypatch.setattr(listeners, "UNTRUSTED_SECONDS", 0.2)
+    monkeypatch.setattr(tls_connections, "UNTRUSTED_SECONDS", 0.2)
     assert await healthz(strict, pki, "127.0.0.2") == 200
     async with raw(strict.port, "127.0.0.2") as trusted, raw(strict.port) as untrusted:
         leaving = asyncio.create_task(trusted.until_closed())

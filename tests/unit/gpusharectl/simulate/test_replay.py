@@ -93,7 +93,7 @@ async def test_a_step_after_the_last_is_the_last():
 
 async def test_only_pages_of_this_server_can_ask():
     app = application(Replay(scenario("vllm"), Policies()))
-    async with served(app, 0) as url, TestClient(TestServer(app)) as client:
+    async with served(app, 0, name="simulate") as url, TestClient(TestServer(app)) as client:
         page = f"{url}{PREFIX}/page"
         evil = {"Sec-Fetch-Site": "cross-site"}
         for headers, status in (

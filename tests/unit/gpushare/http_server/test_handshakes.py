@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.server import handshakes as module
-from extender.server.handshakes import (
+from gpushare.http_server import handshakes as module
+from gpushare.http_server.handshakes import (
     MAX_PER_TRUSTED,
     MAX_PER_UNTRUSTED,
     MAX_TRUSTED_ADDRESSES,

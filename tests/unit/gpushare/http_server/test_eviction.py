@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.server.eviction import OpenConnection, choose
+from gpushare.http_server.eviction import OpenConnection, choose
 
 ADDRESSES = "abc"
 

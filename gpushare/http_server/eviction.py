@@ -11,7 +11,7 @@ class OpenConnection:
 
     address: str
     is_idle: bool
-    close: Callable[[], None]
+    close: Callable[[], object]
 
 
 def choose(address: str, connections: Sequence[OpenConnection]) -> OpenConnection | None:

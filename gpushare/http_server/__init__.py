@@ -1,0 +1,1 @@
+"""Serves HTTP within limits that all listeners of all programs have."""
