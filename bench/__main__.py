@@ -25,6 +25,7 @@ _EACH: Final = (
     "bench.waiting_gangs",
     "bench.page",
     "bench.deviceplugin",
+    "bench.attacks",
 )
 USUAL: Final = (*_EACH, "bench.gangs", "bench.throughput --rows exact,small --rounds 3")
 ALL: Final = (

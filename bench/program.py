@@ -20,6 +20,7 @@ from tests.integration.kube.apiserver import kubeconfig
 
 EXTENDER_PORT: Final = 32751
 API_PORT: Final = 32752
+READING_PORT: Final = 32753
 READY_SECONDS: Final = 120.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -75,7 +76,10 @@ def configured(folder: Path) -> Path:
         "memoryUnit": "MiB",
         "kubeconfig": str(access),
         "logLevel": "error",
-        "listen": {"deciding": {"host": "127.0.0.1", "port": EXTENDER_PORT}},
+        "listen": {
+            "deciding": {"host": "127.0.0.1", "port": EXTENDER_PORT},
+            "reading": {"host": "127.0.0.1", "port": READING_PORT, "access": "open"},
+        },
     }
     path.write_bytes(msgspec.json.encode(found))
     return path

@@ -32,6 +32,7 @@ STOP_SECONDS: Final = 5.0  # kube-scheduler does not wait longer for any respons
 # kube-scheduler keeps two idle connections to a host and opens a new one for each further bind. If
 # the queue is full, its kernel retries only after a second.
 BACKLOG: Final = 1024
+LINGER_SECONDS: Final = 1.0  # closing a connection with unread data also resets its response
 ACCEPTED_AT_ONCE: Final = 64
 ACCEPT_AGAIN_SECONDS: Final = 1.0  # once files or memory are exhausted
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -271,9 +272,17 @@ class _Requests:
             self._silent.discard(connection)
             self._in_progress[connection] = request
             try:
-                return await handler(request)
+                response = await handler(request)
             finally:
                 self._in_progress.pop(connection, None)
+            transport = request.transport
+            if not (request.content.is_eof() or transport is None or transport.is_closing()):
+                # Nobody wants the rest of the body. The caller has time to read its answer, which
+                # also slows it down: meanwhile it has one connection fewer.
+                transport.pause_reading()
+                await asyncio.sleep(LINGER_SECONDS)
+                transport.abort()  # to close a TLS connection would read until its caller agrees
+            return response
 
         return observe
 

@@ -16,7 +16,6 @@ MAX_ERROR: Final = 300
 BODY_SECONDS: Final = 5.0
 SEND_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 1.0  # between two looks at what a receiver has taken
-LINGER_SECONDS: Final = 1.0  # closing a connection with unread data would also reset its response
 SMALL: Final = 32 * 1024  # bytes of a response, half of what a connection buffers
 _SHOWN: Final = 63
 
@@ -38,9 +37,8 @@ def problem(status: int, text: str) -> web.Response:
 def guard(*, keeps_alive: bool) -> Middleware:
     """Return the outermost middleware of every listener.
 
-    A compressed body is answered with 415: decompressing a megabyte can take a second. The rest of
-    a body that no handler has read is neither received nor read. The response is sent here, within
-    the limits of ``send``.
+    A compressed body is answered with 415: decompressing a megabyte can take a second. The response
+    is sent here, within the limits of ``send``.
     """
 
     @web.middleware
@@ -58,13 +56,7 @@ def guard(*, keeps_alive: bool) -> Middleware:
             response = problem(err.status, err.reason)
         if not keeps_alive:
             response.force_close()
-        await send(request, response)
-        transport = request.transport
-        if not request.content.is_eof() and transport is not None and not transport.is_closing():
-            transport.pause_reading()
-            await asyncio.sleep(LINGER_SECONDS)
-            transport.abort()  # to close a TLS connection would read on, until its caller agrees
-        return response
+        return await send(request, response)
 
     return middleware
 
