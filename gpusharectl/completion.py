@@ -7,6 +7,7 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class
 
 from gpusharectl.terminal import streams
+from gpusharectl.terminal.say import say
 
 VARIABLE: Final = "_GPUSHARE_COMPLETE"
 _NO_FILES: Final = 4  # cobra's ShellCompDirectiveNoFileComp
@@ -23,7 +24,7 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     found = get_completion_class(shell)
     assert found is not None  # noqa: S101 - click has these three
-    click.echo(found(ctx.find_root().command, {}, "gpushare", VARIABLE).source())
+    say(found(ctx.find_root().command, {}, "gpushare", VARIABLE).source())
 
 
 def kubectl() -> None:
@@ -42,6 +43,6 @@ def _complete() -> None:
     items = ShellComplete(cli, {}, "kubectl gpushare", VARIABLE).get_completions(words, begun)
     for item in items:
         if item.type == "plain":
-            click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
+            say(f"{item.value}\t{item.help}" if item.help else item.value)
     files = any(item.type != "plain" for item in items)
-    click.echo(f":{_DEFAULT if files else _NO_FILES}")
+    say(f":{_DEFAULT if files else _NO_FILES}")

@@ -19,7 +19,7 @@ from gpushare.text.amounts import needed_gib
 from gpusharectl.reach.extender import all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.rights import Right, needing
-from gpusharectl.terminal.printable import printable
+from gpusharectl.terminal.say import say
 
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
 
@@ -253,21 +253,21 @@ def _print_change(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -
     done = "would be" if is_dry else "is"
     state = "cordoned" if is_cordon else "uncordoned"
     for card in change.changed:
-        click.echo(printable(f"{node}: GPU {card.index} ({card.uuid}) {done} {state}"))
+        say(f"{node}: GPU {card.index} ({card.uuid}) {done} {state}")
     for card in change.unchanged:
         was = "cordoned" if is_cordon else "not cordoned"
-        click.echo(printable(f"{node}: GPU {card.index} ({card.uuid}) was {was} already"))
+        say(f"{node}: GPU {card.index} ({card.uuid}) was {was} already")
     for name in change.dropped:
-        click.echo(f"{node}: {name!r}, not a GPU of the node, {done} dropped from the list")
+        say(f"{node}: {name!r}, not a GPU of the node, {done} dropped from the list")
 
 
 async def _print_pods(kube: Kube, node: str, found: Inventory, cards: Iterable[Card]) -> None:
     try:
         on_node = await all_pods(kube, node=node)
     except ApiError as err:
-        click.echo(printable(f"Pods that still use them are not shown: {err}"), err=True)
+        say(f"Pods that still use them are not shown: {err}", err=True)
         return
     lines = holders(found, cards, on_node)
-    click.echo("Pods that continue to use them:" if lines else "No pod uses them.")
+    say("Pods that continue to use them:" if lines else "No pod uses them.")
     for line in lines:
-        click.echo(f"  {line}")
+        say(f"  {line}")

@@ -20,6 +20,7 @@ from gpusharectl import loopback
 from gpusharectl.reach.extender import Extender, extender
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.terminal.page_options import browse_option, port_option
+from gpusharectl.terminal.say import say
 
 PAGES: Final = (
     PAGE,
@@ -49,7 +50,7 @@ async def page(target: Target, *, port: int, browse: bool) -> None:
         upstream = _Upstream(target, kube, stack)
         await upstream.get()
         async with served(upstream, port) as url:
-            click.echo(f"{url}\nPress Ctrl-C to end.")
+            say(f"{url}\nPress Ctrl-C to end.")
             if browse:
                 click.launch(url)
             with suppress(asyncio.CancelledError):  # Ctrl-C

@@ -22,6 +22,7 @@ from gpushare.errors import ApiError, RecordError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node
 from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.printable import printable
 from gpusharectl.reach import extender
 from gpusharectl.reach.at_once import each_of
 from gpusharectl.reach.options import Target, asks_a_cluster
@@ -29,7 +30,6 @@ from gpusharectl.reach.plugin_pages import is_plugin, plugin_page
 from gpusharectl.reach.samples import Sample, Samples
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.output import output, show_document
-from gpusharectl.terminal.printable import printable
 
 FORMAT_VERSION: Final = 1
 HOW: Final = (

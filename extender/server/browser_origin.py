@@ -31,13 +31,13 @@ async def reject_other_sites(request: web.Request, handler: Handler) -> web.Stre
 
 @web.middleware
 async def reject_other_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Reject a ``Host`` that is neither an IP address nor ``localhost``; for loopback without TLS.
+    """Require a ``Host`` that is an IP address or ``localhost``; for loopback without TLS.
 
     A site whose DNS name changes to 127.0.0.1 while a visitor has it open (DNS rebinding) would
     have the extender's origin in that browser, and could read all responses.
     """
     host = request.headers.get(hdrs.HOST, "")
-    if not host or _is_address(host):
+    if _is_address(host):
         return await handler(request)
     text = f"the host name {host[:63]!r} is not served: use 127.0.0.1 or localhost"
     return problem(HTTPStatus.MISDIRECTED_REQUEST, text)

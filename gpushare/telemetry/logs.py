@@ -5,9 +5,8 @@ import logging
 import sys
 from typing import Final
 
-import msgspec
-
 from gpushare.errors import SettingsError
+from gpushare.text.printable import printable_json
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -25,7 +24,7 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return printable_json(line, enc_hook=str).decode()
 
 
 def configure(level: str) -> None:

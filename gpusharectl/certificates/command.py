@@ -10,6 +10,7 @@ import msgspec
 
 from gpushare.errors import SettingsError
 from gpusharectl.reach.options import system_namespace
+from gpusharectl.terminal.say import say
 
 _DAYS: Final = 3650
 _MOST_DAYS: Final = 36_500
@@ -55,7 +56,7 @@ def command(system_namespace: str, days: int) -> None:
             "tls.crt": files[f"{name}.crt"],
             "tls.key": files[f"{name}.key"],
         }
-        click.echo(f"---\n{_secret(f'{name}-tls', system_namespace, of_name)}")
+        say(f"---\n{_secret(f'{name}-tls', system_namespace, of_name)}")
 
 
 def _secret(name: str, namespace: str, files: Mapping[str, bytes]) -> str:

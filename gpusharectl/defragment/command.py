@@ -23,7 +23,7 @@ from gpusharectl.reach.questions import nodes_and_pods
 from gpusharectl.reach.rights import Right, needing
 from gpusharectl.terminal.exits import NO
 from gpusharectl.terminal.output import output, show, show_document
-from gpusharectl.terminal.printable import printable
+from gpusharectl.terminal.say import say
 
 MOST_CARDS = 10_000
 
@@ -88,8 +88,8 @@ async def command(
         if not plan.is_enough:
             raise click.exceptions.Exit(NO)
         if yes and plan.moves:
-            await Moving(kube, plan, _say).run()
-            click.echo(f"{counted(len(plan.moves), 'pod')} moved; see `gpushare inspect`")
+            await Moving(kube, plan, say).run()
+            say(f"{counted(len(plan.moves), 'pod')} moved; see `gpushare inspect`")
 
 
 async def _waiting(
@@ -98,9 +98,5 @@ async def _waiting(
     here = [each for each in pods if each.metadata.namespace == namespace]
     groups, missing = await groups_of(kube, here, namespace)
     for text in missing:
-        click.echo(printable(text), err=True)
+        say(text, err=True)
     return goal_of(here, groups, world, namespace, name)
-
-
-def _say(text: str) -> None:
-    click.echo(printable(text))

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpushare.text.counted import counted
+from gpushare.text.printable import printable
 from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, Outcome, Severity
-from gpusharectl.terminal.printable import printable
 
 FORMAT_VERSION: Final = 1
 # A sign and a word: for readers without colors, and for screen readers.

@@ -20,6 +20,7 @@ from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.groups.sources import key_of
 from gpushare.kube.client import Kube
 from gpushare.process.lifetime import cancel
+from gpushare.text.printable import printable_json
 from gpusharectl.inspect import summary
 from gpusharectl.inspect.follow import changes, listed
 from gpusharectl.inspect.lines import draw, fitted
@@ -34,7 +35,8 @@ from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.rights import Lacking
 from gpusharectl.terminal.exits import NOT_REACHED, No
-from gpusharectl.terminal.output import console, output, printable_line, show, show_document
+from gpusharectl.terminal.output import console, output, printable_line, show, show_document, write
+from gpusharectl.terminal.say import say
 
 REACH_SECONDS: Final = 4.0
 
@@ -218,10 +220,10 @@ class _Screen:
             return
         self._shown = found
         if self._output == "json" and self._again:
-            click.echo(msgspec.json.encode(found))  # a line each
+            write(printable_json(found) + b"\n")
         elif self._output in {"json", "yaml"}:
             if self._again and self._output == "yaml":
-                click.echo("---")
+                say("---")
             show_document(found, self._output)
         elif self._live is None:
             nodes, sums = self._lines(found)

@@ -14,6 +14,7 @@ import yaml
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 from gpusharectl.scheduler_config import rules as settings
+from gpusharectl.terminal.say import say
 
 _MAX_BYTES: Final = 2**20
 _PATH: Final = re.compile(r"/[\w./+@-]+", re.ASCII)
@@ -125,14 +126,14 @@ def scheduler_config(
                 f"--second-scheduler has its own file and its extender in its pod: omit "
                 f"{' and '.join(given)}"
             )
-        click.echo(settings.second(), nl=False)
+        say(settings.second(), nl=False)
     elif kubeadm:
         if merge is not None:
             text = "--kubeadm and --merge print different files: use them one by one"
             raise click.UsageError(text)
         if scheduler_kubeconfig is not None:
             raise click.UsageError("--scheduler-kubeconfig: not with --kubeadm")
-        click.echo(settings.kubeadm(extender), nl=False)
+        say(settings.kubeadm(extender), nl=False)
     elif merge is not None:
         wanted = yaml.safe_load(settings.first(extender, own))
         try:
@@ -140,10 +141,10 @@ def scheduler_config(
         except SettingsError as err:
             raise SettingsError(f"{merge}: {err}") from err
         for line in [*told, "comments are not kept"]:
-            click.echo(line, err=True)
-        click.echo(yaml.safe_dump(whole, sort_keys=False), nl=False)
+            say(line, err=True)
+        say(yaml.safe_dump(whole, sort_keys=False), nl=False)
     else:
-        click.echo(settings.first(extender, own), nl=False)
+        say(settings.first(extender, own), nl=False)
 
 
 def _extender(url: str | None, tls: Mapping[str, str | None]) -> settings.ExtenderUrl:

@@ -19,6 +19,7 @@ from gpushare.errors import SettingsError
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
+from gpushare.text.printable import printable_json
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.policies.option import NODE_POLICY, compares_policies
 from gpusharectl.simulate import examples, svg, view
@@ -29,8 +30,9 @@ from gpusharectl.simulate.picture import Painter
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import Scenario, build
 from gpusharectl.terminal.exits import No
-from gpusharectl.terminal.output import document, output, printable_line, show, show_document
+from gpusharectl.terminal.output import output, printable_line, show, show_document, write
 from gpusharectl.terminal.page_options import browse_option, port_option
+from gpusharectl.terminal.say import say
 
 STDIN: Final = "-"
 # What a newcomer lacks who has only the manifest of a pod.
@@ -143,7 +145,7 @@ def simulate(
         }
     )
     if list_examples:
-        click.echo("\n".join(f"{name:<16} {title}" for name, title in examples.titles()))
+        say("\n".join(f"{name:<16} {title}" for name, title in examples.titles()))
         return
     card = CardPolicy(card_policy)
     unit = parse_unit(memory_unit) if memory_unit is not None else None
@@ -163,13 +165,13 @@ def simulate(
         last_step = list(steps)[-1]
         _save(svg_file, svg.draw(last_step))
         _say_notes(run)
-        click.echo(f"{svg_file}: step {last_step.number}")
+        say(f"{svg_file}: step {last_step.number}")
     elif output == "json":
         _print_json(run, steps, assume_memory)
     elif output == "yaml":
         whole = {**msgspec.to_builtins(run.head), "steps": list(steps)}
         whole |= msgspec.to_builtins(run.tail(assume_memory))
-        click.echo(document(whole, output), nl=False)
+        show_document(whole, output)
     else:
         _print_picture(run, steps, assume_memory, examples.point(example) if example else "")
     for _ in steps:
@@ -289,10 +291,10 @@ def _print_picture(
 
 def _print_json(run: Run, steps: Iterator[view.Step], assumed_gib: int | None) -> None:
     """Write one object step by step, so that not all steps are in memory."""
-    click.echo(msgspec.json.encode(run.head).removesuffix(b"}") + b',"steps":[', nl=False)
+    write(printable_json(run.head).removesuffix(b"}") + b',"steps":[')
     for place, step in enumerate(steps):
-        click.echo((b"\n," if place else b"\n") + msgspec.json.encode(step), nl=False)
-    click.echo(b"\n]," + msgspec.json.encode(run.tail(assumed_gib)).removeprefix(b"{"))
+        write((b"\n," if place else b"\n") + printable_json(step))
+    write(b"\n]," + printable_json(run.tail(assumed_gib)).removeprefix(b"{") + b"\n")
 
 
 def _save(file: str, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from gpushare.errors import UNDECODABLE, ApiError, GpushareError, SettingsError
-from gpusharectl.terminal.printable import printable
+from gpushare.text.printable import printable
 
 NO: Final = 1  # the answer is no: the pod does not fit, there are findings, it was rejected
 USAGE: Final = 2  # an unusable flag, file or setting

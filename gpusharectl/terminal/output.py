@@ -9,7 +9,7 @@ import yaml
 from rich.console import COLOR_SYSTEMS, Console
 from rich.text import Text
 
-from gpusharectl.terminal.printable import printable
+from gpushare.text.printable import printable, printable_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,12 +56,23 @@ def show(lines: Iterable[Text | str], to: Console | None = None) -> None:
 
 
 def document(found: Any, form: str) -> bytes:
-    """Encode the fields as JSON or YAML, in UTF-8 whatever the locale."""
+    """Encode the fields as JSON or YAML, in UTF-8 whatever the locale.
+
+    Escapes stand for what a terminal would obey.
+    """
     if form == "json":
-        return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+        return msgspec.json.format(printable_json(found), indent=2) + b"\n"
     plain = msgspec.to_builtins(found)
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, encoding="utf-8")
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    if printable(text) != text:  # PyYAML keeps marks that change the reading order
+        text = yaml.safe_dump(plain, sort_keys=False)
+    return text.encode()
 
 
 def show_document(found: Any, form: str) -> None:
-    click.echo(document(found, form), nl=False)
+    write(document(found, form))
+
+
+def write(encoded: bytes) -> None:
+    """Write what ``document`` or ``printable_json`` made."""
+    click.echo(encoded, nl=False)  # noqa: TID251 - not text

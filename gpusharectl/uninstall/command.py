@@ -21,6 +21,7 @@ from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.polling import POLL_SECONDS, poll
 from gpusharectl.terminal.exits import No
+from gpusharectl.terminal.say import say
 from gpusharectl.uninstall import gated, rules
 from gpusharectl.uninstall.lines import NAMED, Installed, not_installed, plan, shortened
 from gpusharectl.uninstall.rules import ObjectKind
@@ -105,7 +106,7 @@ class _Uninstall:
         if not found.is_there(labels=self._wishes.labels):
             keeps = self._wishes.keep_namespace or self._system in _NEVER
             for line in not_installed(found, self._system, keeps_namespace=keeps):
-                click.echo(line)
+                say(line)
             return
         if others:
             raise No(
@@ -131,7 +132,7 @@ class _Uninstall:
         )
         waiting = rules.waiting(await all_pods(self._kube))
         if waiting:
-            click.echo(
+            say(
                 f"pods that request {RESOURCE_MEMORY} are no longer scheduled; "
                 f"{counted(len(waiting), 'Pending pod')}: {_named(waiting)}",
                 err=True,
@@ -145,14 +146,14 @@ class _Uninstall:
         return self._system if is_there else ""
 
     def _say_plan(self, found: Installed, holders: Sequence[Pod], waiting: Sequence[Pod]) -> None:
-        click.echo("To be removed:")
+        say("To be removed:")
         if self._wishes.drain:
             for pod in holders:
-                click.echo(f"  pod {pod.key} on {pod.node} (evicted)")
+                say(f"  pod {pod.key} on {pod.node} (evicted)")
         for line in plan(found, labels=self._wishes.labels):
-            click.echo(line)
+            say(line)
         if waiting:
-            click.echo(f"Pending pods that request a share: {_named(waiting)}")
+            say(f"Pending pods that request a share: {_named(waiting)}")
 
     async def _remove(self, nodes: Sequence[Node], releases: Sequence[str], *, waits: bool) -> None:
         for kind in rules.POLICIES:
@@ -184,7 +185,7 @@ class _Uninstall:
             await self._until(
                 f"namespace {self._system} to end", lambda: self._still_there(path), 120
             )
-        click.echo("gpushare is removed.")
+        say("gpushare is removed.")
 
     async def _release_gated(self) -> None:
         await self._until("gated pods to be released", lambda: gated.release(self._kube), 60)
@@ -287,7 +288,7 @@ class _Uninstall:
 
     async def _until_forgotten(self) -> None:
         """Remove the totals from the nodes until no kubelet writes them any more."""
-        click.echo(
+        say(
             f"Waiting until the kubelets forget {RESOURCE_MEMORY}, 5 minutes after the plugin's "
             "end (--no-wait leaves a 0 on the nodes)"
         )
@@ -329,7 +330,7 @@ class _Uninstall:
     async def _delete_all(self, kind: ObjectKind) -> None:
         for each in await self._ours(kind):
             await self._delete(kind.path(self._system, each.name))
-            click.echo(f"deleted: {kind.name} {each.name}")
+            say(f"deleted: {kind.name} {each.name}")
 
     async def _delete(self, path: str) -> None:
         with suppress(NotFound):

@@ -17,6 +17,7 @@ from gpushare.live_page import feed
 from gpushare.live_page.files import PAGE, add_page
 from gpusharectl.loopback import served
 from gpusharectl.simulate.replay.steps import Replay
+from gpusharectl.terminal.say import say
 
 HEARTBEAT_SECONDS: Final = 15.0
 _MOST_NODES: Final = 1000
@@ -27,7 +28,7 @@ async def serve(replay: Replay, port: int, *, browse: bool, step: int | None) ->
     """Serve until Ctrl-C."""
     async with served(application(replay), port, name="simulate") as url:
         page = f"{url}{PAGE}" + (f"#step={step}" if step is not None else "")
-        click.echo(f"{page}\nPress Ctrl-C to end.")
+        say(f"{page}\nPress Ctrl-C to end.")
         if browse:
             click.launch(page)
         with suppress(asyncio.CancelledError):  # Ctrl-C

@@ -1,7 +1,10 @@
 """``gpushare queue`` and ``gpushare quota`` against an extender, and without one."""
 
+import unicodedata
+
 import msgspec
 import pytest
+import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -49,6 +52,21 @@ async def test_programs_get_the_extenders_answer(tmp_path, extender, command, al
     words = ("-o", "json")
     found = await run(tmp_path, ApiServer(), *words, extender=extender, command=(command,))
     assert msgspec.json.decode(found.output) == msgspec.to_builtins(all_of_it)
+
+
+@pytest.mark.parametrize("form", ["text", "wide", "json", "yaml"])
+async def test_what_others_wrote_commands_no_terminal(tmp_path, extender, monkeypatch, form):
+    hostile = "\x00\x1b[2J\x7f\x80\x85\x9b31m\xad\u200f\u2028\u2029\u202e\ufeff\U000e0001 显卡"
+    monkeypatch.setitem(globals(), "QUEUE", QueueList([entry(waits_for=hostile)], 7, order="fair"))
+    words = ("-o", form)
+    found = await run(tmp_path, ApiServer(), *words, extender=extender, command=("queue",))
+    kinds = {unicodedata.category(each) for each in found.output.replace("\n", "")}
+    assert kinds.isdisjoint({"Cc", "Cf", "Zl", "Zp"})
+    if form in {"json", "yaml"}:
+        load = {"json": msgspec.json.decode, "yaml": yaml.safe_load}[form]
+        assert load(found.output)["entries"][0]["waitsFor"] == hostile
+    if form != "yaml":  # there other signs are escaped too
+        assert "显卡" in found.output
 
 
 @pytest.mark.parametrize("command", ["queue", "quota"])

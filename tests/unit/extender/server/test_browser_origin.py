@@ -1,5 +1,7 @@
 """The page's files, and the requests that browsers send for pages of other sites."""
 
+import asyncio
+
 import aiohttp
 import pytest
 
@@ -102,3 +104,15 @@ async def test_other_host_names_are_rejected_on_loopback(
                 url, said = f"http://127.0.0.1:{port}{path}", {"Host": host.format(port)}
                 async with session.get(url, headers=said) as answer:
                     assert answer.status == status, (path, port)
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.0", b"421"), ("1.1", b"400")])
+async def test_a_request_without_a_host_is_rejected_on_loopback(
+    bench, routes, unused_tcp_port, version, status
+):
+    listen = Listen(deciding=Address("127.0.0.1", unused_tcp_port))
+    async with serve(listen, routes, Authorizer(bench.kube, bench.time)), asyncio.timeout(5):
+        reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
+        writer.write(f"GET {PREFIX}/inspect HTTP/{version}\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == status
+        writer.close()

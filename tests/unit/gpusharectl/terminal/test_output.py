@@ -7,12 +7,12 @@ from rich.console import Console
 from rich.text import Text
 
 from gpushare.errors import SettingsError
+from gpushare.text.printable import printable
 from gpusharectl.doctor import show as doctor
 from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, FindingKind, Severity
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.terminal.exits import Ending
 from gpusharectl.terminal.output import show
-from gpusharectl.terminal.printable import printable
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r[red]x[/red] :bomb:"
 OBEYED = frozenset("\x1b\x07\x9b\u202e\r")
