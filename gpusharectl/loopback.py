@@ -1,5 +1,7 @@
-"""Serves an application to this machine's browser, and to pages of no other site."""
+"""Serves an application to this user's browser, and to pages of no other site."""
 
+import hmac
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
@@ -25,9 +27,12 @@ async def served(app: web.Application, port: int, *, name: str) -> AsyncIterator
 
     Raise SettingsError if ``port`` is in use.
 
+    The first part of the URL's path is a secret, because every user of the machine reaches the
+    port. The handlers of ``app`` find it in ``request.path``.
     Other host names are rejected, because a site could let its name point to 127.0.0.1. Requests
     that a browser sends for another site's page are rejected, except when a link is followed.
     """
+    app, secret = _behind_secret(app)
     own = set[str]()
 
     @web.middleware
@@ -51,4 +56,20 @@ async def served(app: web.Application, port: int, *, name: str) -> AsyncIterator
         except SettingsError as err:
             raise SettingsError(f"{err}: use --port for another one") from err
         own |= {f"{HOST}:{port}", f"localhost:{port}"}
-        yield f"http://{HOST}:{port}"
+        yield f"http://{HOST}:{port}/{secret}"
+
+
+def _behind_secret(app: web.Application) -> tuple[web.Application, str]:
+    """Return an application that serves ``app`` below a new secret, and that secret."""
+    secret = secrets.token_urlsafe()
+
+    @web.middleware
+    async def reject_without_secret(request: web.Request, handler: Handler) -> web.StreamResponse:
+        first = request.path.removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(first.encode(errors="replace"), secret.encode()):
+            return problem(HTTPStatus.FORBIDDEN, "open the URL that gpushare has printed")
+        return await handler(request)
+
+    outer = web.Application(middlewares=[reject_without_secret])
+    outer.add_subapp(f"/{secret}", app)
+    return outer, secret

@@ -106,7 +106,8 @@ async def _pass_on(request: web.Request, upstream: _Upstream) -> web.StreamRespo
             if not found.is_encrypted:
                 return problem(HTTPStatus.UNAUTHORIZED, NOT_ENCRYPTED)
             passed[hdrs.AUTHORIZATION] = request.headers[hdrs.AUTHORIZATION]
-        async with found.opened(request.path_qs, passed) as answer:
+        path = "/" + request.path_qs.split("/", 2)[2]  # the extender does not learn the secret
+        async with found.opened(path, passed) as answer:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_KEPT}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)

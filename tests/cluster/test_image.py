@@ -267,7 +267,7 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            found = re.search(r"127\.0\.0\.1:\d+", line)
+            found = re.search(r"127\.0\.0\.1:\d+(/[\w-]{43})?", line)
             assert found, line
             url = f"http://{found[0]}/gpushare-scheduler"
             with urllib.request.urlopen(f"{url}/page", timeout=10) as page:  # noqa: S310 - ours

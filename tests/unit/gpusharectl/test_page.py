@@ -58,6 +58,7 @@ class Stage:
     def __init__(self, bench, stack, way, session):
         self.bench, self.stack, self.way, self.session = bench, stack, way, session
         self.url = self.server = None
+        self.paths = []
 
     async def start(self, *middlewares):
         usage = PluginUsage(NoPlugins(), "gpushare-system", SystemClock())
@@ -65,6 +66,11 @@ class Stage:
         self.server = TestServer(routes.app(*middlewares))
         await self.server.start_server()
         self.way.base = str(self.server.make_url("")).rstrip("/")
+
+    @web.middleware
+    async def heard(self, request, handler):
+        self.paths.append(request.path_qs)
+        return await handler(request)
 
     def ask(self, path, method="GET", **more):
         return self.session.request(method, self.origin + path, **more)
@@ -188,6 +194,30 @@ async def test_pages_of_other_sites_read_nothing_through_it(stage):
     cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     async with stage.ask(f"{PREFIX}/changes", headers=cross) as answer:
         assert answer.status == 403
+
+
+async def test_other_users_of_the_machine_read_nothing_without_the_secret_of_the_url(stage):
+    port, secret = URL(stage.url).port, URL(stage.url).parts[1]
+    assert len(secret) >= 43  # 256 bits
+    for wrong in ("", f"/{secret[:-1]}", f"/{secret}x", f"/{secret.swapcase()}", "/%C3%A9", "/%FF"):
+        for path in (f"{PREFIX}/page", f"{PREFIX}/changes", f"{PREFIX}/explain/default/w", ""):
+            url = URL(f"http://127.0.0.1:{port}{wrong}{path}", encoded=True)
+            async with stage.session.get(url) as answer:
+                assert answer.status == 403, url
+                assert secret not in await answer.text()
+    assert stage.way.looked == 0
+    async with served(stage.way, 0) as another:
+        assert URL(another).parts[1] != secret
+
+
+async def test_the_secret_reaches_neither_the_extender_nor_the_sites_of_links(stage):
+    await stage.server.close()
+    await stage.start(stage.heard)
+    async with stage.ask(f"{PREFIX}/page") as answer:
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+    async with stage.ask(f"{PREFIX}/usage?node=n") as answer:
+        await answer.read()
+    assert stage.paths == [f"{PREFIX}/page", f"{PREFIX}/usage?node=n"]
 
 
 async def test_when_an_extender_goes_the_next_one_is_looked_for(stage):
