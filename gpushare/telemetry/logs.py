@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from gpushare.errors import SettingsError
-from gpushare.text.printable import printable_json
+from gpushare.text.printable_json import printable_json
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

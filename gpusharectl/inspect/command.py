@@ -20,7 +20,7 @@ from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.groups.sources import key_of
 from gpushare.kube.client import Kube
 from gpushare.process.lifetime import cancel
-from gpushare.text.printable import printable_json
+from gpushare.text.printable_json import printable_json
 from gpusharectl.inspect import summary
 from gpusharectl.inspect.follow import changes, listed
 from gpusharectl.inspect.lines import draw, fitted

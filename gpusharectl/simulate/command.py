@@ -19,7 +19,7 @@ from gpushare.errors import SettingsError
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
-from gpushare.text.printable import printable_json
+from gpushare.text.printable_json import printable_json
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.policies.option import NODE_POLICY, compares_policies
 from gpusharectl.simulate import examples, svg, view

@@ -9,7 +9,8 @@ import yaml
 from rich.console import COLOR_SYSTEMS, Console
 from rich.text import Text
 
-from gpushare.text.printable import printable, printable_json
+from gpushare.text.printable import printable
+from gpushare.text.printable_json import printable_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,7 +6,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.text.printable import printable, printable_json
+from gpushare.text.printable import printable
+from gpushare.text.printable_json import printable_json
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]))
 
