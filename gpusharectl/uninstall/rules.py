@@ -74,6 +74,7 @@ _POLICIES: Final = (
     "gpushare-decisions",
     "gpushare-deviceplugin-own-node",
     "gpushare-ephemeral-containers",
+    "gpushare-events",
     "gpushare-extender-pods",
     _GATES,
     "gpushare-inventory",

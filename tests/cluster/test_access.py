@@ -4,6 +4,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def preemption(gpushare: Gpushare) -> Iterator[None]:
     yield
     gpushare.cluster.kubectl("delete", described)
     gpushare.restart_extender()
+
+
+@pytest.fixture
+def second_scheduler(gpushare: Gpushare) -> Iterator[None]:
+    """Give the extender's account the rights that it has in second-scheduler mode."""
+    described = f"--filename={COMPONENTS.parent / 'overlays' / 'second-scheduler' / 'access.yaml'}"
+    gpushare.cluster.kubectl("apply", described)
+    yield
+    gpushare.cluster.kubectl("delete", described)
 
 
 def patch(
@@ -156,6 +166,59 @@ def test_a_plugin_writes_reports_not_decisions(gpushare: Gpushare, pods: Workloa
         )
     assert annotate(path_of("mine"), RUNNING_ON, ASSIGNED) == (200, "")
     assert annotate(status_of("n1"), INVENTORY) == (200, "")
+
+
+def create_event(gpushare: Gpushare, kubeconfig: Path, **words: object) -> str:
+    """Create an Event with these fields; return why it is refused."""
+    group = "apis/events.k8s.io" if "regarding" in words else "api"
+    meta = {"name": f"probe.{uuid.uuid4().hex}", "namespace": "default"}
+    event = {"kind": "Event", "metadata": meta, "reason": "Probe", "type": "Normal", **words}
+    event["apiVersion"] = f"{group}/v1".removeprefix("apis/").removeprefix("api/")
+    raw = f"--raw=/{group}/v1/namespaces/default/events"
+    try:
+        gpushare.cluster.kubectl(
+            f"--kubeconfig={kubeconfig}", "create", raw, "-f", "-", stdin=json.dumps(event)
+        )
+    except CommandError as err:
+        return str(err)
+    return ""
+
+
+def legacy(writer: str, kind: str = "Pod", name: str = "any") -> dict[str, object]:
+    """Return the fields of an Event as both programs write it."""
+    about = {"kind": kind, "name": name} | ({} if kind == "Node" else {"namespace": "default"})
+    return {"involvedObject": about, "source": {"component": writer}}
+
+
+def test_a_program_writes_no_events_in_the_name_of_another(
+    gpushare: Gpushare, plugin: Path, extender: Path
+):
+    for kubeconfig, own in ((plugin, "gpushare-deviceplugin"), (extender, "gpushare-extender")):
+        assert create_event(gpushare, kubeconfig, **legacy(own)) == ""
+        for other in ("kubelet", "", "gpushare"):
+            why = create_event(gpushare, kubeconfig, **legacy(other))
+            assert "must name its own program" in why, (own, other)
+        both = {**legacy(own), "reportingComponent": "kubelet"}
+        assert "must name its own program" in create_event(gpushare, kubeconfig, **both)
+    mine = "gpushare-deviceplugin"
+    assert create_event(gpushare, plugin, **legacy(mine, "Node", "n1")) == ""
+    for about in (("Node", "n2"), ("Secret", "any")):
+        why = create_event(gpushare, plugin, **legacy(mine, *about))
+        assert "only about pods and its own node" in why, about
+
+
+@pytest.mark.usefixtures("second_scheduler")
+def test_kube_scheduler_with_the_extenders_account_writes_its_own_events(
+    gpushare: Gpushare, extender: Path
+):
+    def answer(writer: str) -> str:
+        about = {"kind": "Pod", "name": "any", "namespace": "default"}
+        by = {"reportingController": writer, "reportingInstance": "x", "action": "Probe"}
+        time = {"eventTime": "2026-01-01T00:00:00.000000Z"}
+        return create_event(gpushare, extender, regarding=about, **by, **time)
+
+    wait_until("its rights", lambda: answer("gpushare-scheduler") or None, seconds=15)
+    assert "must name its own program" in answer("kubelet")
 
 
 def test_the_extender_may_evict(gpushare: Gpushare, pods: Workloads, extender: Path):

@@ -30,6 +30,7 @@ POLICIES: Final = (
     "gpushare-inventory",
     "gpushare-cdi-annotations",
     "gpushare-ephemeral-containers",
+    "gpushare-events",
     "gpushare-extender-pods",
     "gpushare-quotas",
 )
