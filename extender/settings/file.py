@@ -11,6 +11,7 @@ from msgspec import inspect
 
 from extender.settings.configuration import Configuration, Problem, Unusable
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
+from gpushare.text import bounded_yaml
 
 MAX_BYTES: Final = 2**20
 MAX_SHOWN: Final = 20
@@ -49,7 +50,7 @@ def parse(content: bytes) -> Configuration:
         found = [] if root is None else list(_repeated(root, "", lines, 0))
         if found:
             raise _unusable(found, lines)
-        value = yaml.safe_load(content)
+        value = bounded_yaml.load(content)
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise SettingsError(f"\n  not YAML: {_one_line(err)}") from err
     value = {} if value is None else value

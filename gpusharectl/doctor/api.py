@@ -12,6 +12,7 @@ from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
 from gpushare.quota.namespaces import Namespace, namespace_of
+from gpushare.text import bounded_yaml
 from gpusharectl.doctor import api_objects
 from gpusharectl.doctor.checks.access import account, needed
 from gpusharectl.doctor.facts.cluster import (
@@ -272,7 +273,7 @@ def _groups(system: str) -> list[str]:
 def _parsed(text: str) -> dict[str, Any]:
     """Return an extender's configuration file; RecordError if unreadable."""
     try:
-        found = yaml.safe_load(text) or {}
+        found = bounded_yaml.load(text) or {}
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise RecordError(f"the extender's configuration cannot be read: {err}") from err
     if not isinstance(found, dict):

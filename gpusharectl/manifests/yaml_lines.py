@@ -9,10 +9,10 @@ import msgspec
 import yaml
 
 from gpushare.errors import UNCONSTRUCTABLE, UNDECODABLE, SettingsError
+from gpushare.text import bounded_yaml
 from gpushare.text.yaml_events import MAX_DEPTH, FastestLoader, with_depth
 from gpusharectl.manifests.kubernetes_keys import Path
 
-MAX_REPEATED: Final = 100_000  # values that aliases expand to: a few lines can make them billions
 MAX_FOR_LINE: Final = 2**20  # bytes of JSON that are read again as YAML to find a line
 _PLAIN: Final = 500  # so few brackets cannot be too deep for the stack
 _INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
@@ -83,7 +83,7 @@ def read(file: str, content: bytes) -> Iterator[Document]:
             line = root.start_mark.line + 1
             odd: list[SettingsError] = []
             _check(file, root, set(), 0, odd)
-            _check_aliases(file, root)
+            bounded_yaml.check(root)
             value = loader.construct_document(root)
             if value is None:
                 continue
@@ -187,35 +187,6 @@ def _check(
         for key, value in node.value:
             _check(file, key, seen, depth + 1, odd)
             _check(file, value, seen, depth + 1, odd)
-
-
-def _check_aliases(file: str, root: yaml.Node) -> None:
-    """Reject aliases that expand to too many values, or to themselves."""
-    sizes: dict[int, int | None] = {}  # by node; None while it is being counted
-    repeated = 0
-
-    def size(node: yaml.Node) -> int:
-        nonlocal repeated
-        line = node.start_mark.line + 1
-        if id(node) in sizes:
-            known = sizes[id(node)]
-            if known is None:
-                raise SettingsError(f"{file}:{line}: an alias contains itself")
-            repeated += known
-            if repeated > MAX_REPEATED:
-                text = f"aliases expand to more than {MAX_REPEATED} values"
-                raise SettingsError(f"{file}:{line}: {text}")
-            return known
-        sizes[id(node)] = None
-        found = 1
-        if isinstance(node, yaml.SequenceNode):
-            found += sum(map(size, node.value))
-        elif isinstance(node, yaml.MappingNode):
-            found += sum(size(key) + size(value) for key, value in node.value)
-        sizes[id(node)] = found
-        return found
-
-    size(root)
 
 
 def _check_keys(file: str, node: yaml.MappingNode) -> None:

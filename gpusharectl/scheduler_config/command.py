@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
+from gpushare.text import bounded_yaml
 from gpusharectl.scheduler_config import rules as settings
 from gpusharectl.terminal.say import say
 
@@ -26,8 +28,8 @@ class _Loader(yaml.SafeLoader):
     """Rejects duplicate keys, like kube-scheduler."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := sorted(key for key, count in keys.items() if count > 1):
             text = f"duplicate key {', '.join(twice)}"
             raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
         return super().construct_mapping(node, deep)
@@ -205,6 +207,6 @@ def _read(path: Path) -> Any:
     if len(content) > _MAX_BYTES:
         raise SettingsError(f"is larger than {_MAX_BYTES} bytes: it is not a configuration")
     try:
-        return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+        return bounded_yaml.load(content, _Loader)
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise SettingsError(f"is invalid YAML: {' '.join(str(err).split())}") from err

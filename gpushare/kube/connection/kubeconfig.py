@@ -2,7 +2,7 @@
 
 import base64
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
+from gpushare.text import bounded_yaml
 
 
 class _Loader(yaml.SafeLoader):
@@ -166,7 +167,7 @@ def choose(files: Sequence[tuple[str, bytes]], context: str | None) -> Chosen | 
 def _read(path: str, content: bytes) -> _File:
     # Error texts do not repeat contents: they may be tokens.
     try:
-        found = yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+        found = bounded_yaml.load(content, _Loader)
     except yaml.MarkedYAMLError as err:
         line = f"line {err.problem_mark.line + 1}: " if err.problem_mark else ""
         raise SettingsError(f"{path} is not valid YAML: {line}{err.problem}") from err
@@ -215,7 +216,7 @@ def _cluster(found: Cluster, where: str, file: str) -> Cluster:
     if found.proxy_url:
         _require_url(found.proxy_url, f"{where}: proxy-url")
     found.certificate_authority = _resolved(file, found.certificate_authority)
-    _check_data(found, where)
+    _check_data(where, {"certificate-authority-data": found.certificate_authority_data})
     return found
 
 
@@ -230,7 +231,8 @@ def _user(found: User, where: str, file: str) -> User:
     found.token_file = _resolved(file, found.token_file)
     if found.exec is not None and os.sep in found.exec.command:
         found.exec.command = _resolved(file, found.exec.command) or ""
-    _check_data(found, where)
+    certificate, key = found.client_certificate_data, found.client_key_data
+    _check_data(where, {"client-certificate-data": certificate, "client-key-data": key})
     _check_identity(found, where)
     return found
 
@@ -265,13 +267,12 @@ def _resolved(file: str, path: str | None) -> str | None:
     return os.path.join(os.path.dirname(file), path) if path else None  # noqa: PTH118, PTH120 - pure
 
 
-def _check_data(found: Cluster | User, where: str) -> None:
-    for key, value in msgspec.to_builtins(found).items():
-        if key.endswith("-data"):
-            try:
-                decoded(value)
-            except ValueError as err:
-                raise SettingsError(f"{where}: {key} is not valid base64: {err}") from err
+def _check_data(where: str, data: Mapping[str, str | None]) -> None:
+    for key, value in data.items():
+        try:
+            decoded(value or "")
+        except ValueError as err:
+            raise SettingsError(f"{where}: {key} is not valid base64: {err}") from err
 
 
 def decoded(data: str) -> bytes:

@@ -24,6 +24,16 @@ POD = {
 }
 
 
+async def test_a_kubeconfig_that_contains_itself_is_a_usage_error(tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "clusters:\n- name: c\n  cluster: {extensions: &a [{name: e, extension: *a}]}\n"
+    )
+    found = await asyncio.to_thread(CliRunner().invoke, cli, ["--kubeconfig", str(path), "inspect"])
+    assert found.exit_code == 2
+    assert found.stderr == f"Error: {path} is not valid YAML: line 3: an alias contains itself\n"
+
+
 async def run(tmp_path, *words):
     async def answer(request):
         is_pod = request.path.endswith("/pods/a")

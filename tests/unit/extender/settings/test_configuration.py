@@ -191,6 +191,11 @@ def test_a_value_that_contradicts_its_tag_is_invalid_yaml(text):
     assert "not YAML" in problems(text)[0]
 
 
+def test_a_number_of_base_60_is_rejected_before_it_is_computed():
+    (said,) = problems("limits: 1" + ":59" * 60_000)
+    assert "not YAML: a number of 180001 characters" in said
+
+
 def test_aliases_for_billions_of_values_are_rejected_at_once():
     text = "a: &a [x]\n" + "".join(
         f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghijk")

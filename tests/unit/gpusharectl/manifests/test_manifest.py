@@ -68,6 +68,7 @@ _BOMB = "".join(
         ("[" * 3000 + "]" * 3000, "nested too deep"),
         ("&a {containers: [*a]}", "contains itself"),
         (f"1\na: &a [x]\n{_BOMB}", "aliases expand to more than"),
+        ("{priority: 1" + ":59" * 60_000 + "}", "a number of 180001 characters"),
         ('{priority: !!bool "maybe"}', "invalid YAML"),
         ('{priority: !!timestamp "never"}', "invalid YAML"),
         ('{priority: !!int ""}', "invalid YAML"),

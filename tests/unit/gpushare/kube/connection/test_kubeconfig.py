@@ -1,6 +1,7 @@
 """An invalid kubeconfig is an error that states the problem and repeats no contents."""
 
 import json
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -26,6 +27,31 @@ def refused(content, context=None):
         choose([("here", content)], context)
     assert "t0ps3cret" not in str(caught.value)
     return str(caught.value)
+
+
+BOMB = "".join(f"{{a: &{new} [{f'*{old}, ' * 9}]}},\n" for old, new in pairwise("abcdefgh"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[*top]", "an alias contains itself"),
+        (f"[&a [{'x' * 90}],\n{BOMB}]", "aliases expand to more than 1000000 characters"),
+        ("{a: 1" + ":59" * 60_000 + "}", "a number of 180001 characters: write text in quotes"),
+    ],
+)
+def test_what_grows_in_an_extension_is_an_error_of_the_kubeconfig(text, says):
+    def with_extension(text):
+        extensions = f"extensions: [{{name: e, extension: &top {text}}}]"
+        cluster = f"clusters: [{{name: c, cluster: {{server: 'https://10.0.0.1', {extensions}}}}}]"
+        rest = "contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x"
+        return f"{cluster}\n{rest}\n".encode()
+
+    (found,) = choose([("here", with_extension("{a: b}"))], None).cluster.extensions
+    assert found.extension == {"a": "b"}
+    said = refused(with_extension(text))
+    assert said.startswith("here is not valid YAML: line ")
+    assert said.endswith(says)
 
 
 @pytest.mark.parametrize(
