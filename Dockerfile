@@ -14,12 +14,13 @@ ARG TARGETPLATFORM
 FROM --platform=$BUILDPLATFORM ${BUILDER_IMAGE} AS packages
 # For networks with their own certificate authority (docs/image.md).
 ARG SSL_CERT_FILE
+WORKDIR /src
+COPY pyproject.toml uv.lock release/locked.py ./
 # In a separate environment, because distributions do not allow packages next to their Python.
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv>=0.9,<1" "hatchling>=1.27"
+RUN python3 locked.py uv.lock uv hatchling > /tmp/tools.txt && python3 -m venv /opt/uv && \
+    /opt/uv/bin/pip install --no-cache-dir --require-hashes -r /tmp/tools.txt
 ENV UV_PYTHON_DOWNLOADS=never UV_PYTHON_PREFERENCE=only-system \
     UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/gpushare
-WORKDIR /src
-COPY pyproject.toml uv.lock ./
 ARG TARGETARCH
 # Compiled now, because the result is read-only.
 RUN case "$TARGETARCH" in amd64) cpu=x86_64;; arm64) cpu=aarch64;; *) cpu=$(uname -m);; esac && \

@@ -113,4 +113,4 @@ setup: $(OWN_UV)  ## install the Python packages and the command line gpushare i
 	  echo "gpushare needs Python 3.11 or newer: $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing); PYTHON= names another"; exit 1; }
 	@echo "uv is not installed: putting it into .uv/"
 	@$(PYTHON) -m venv .uv || { rm -rf .uv; echo "$(PYTHON) has no venv module: on Debian, apt-get install python3-venv"; exit 1; }
-	@.uv/bin/pip install --quiet "uv>=0.9,<1"
+	@$(PYTHON) release/locked.py uv.lock uv > .uv/uv.txt && .uv/bin/pip install --quiet --require-hashes -r .uv/uv.txt
