@@ -433,6 +433,28 @@ def test_policies_are_refused_where_kubernetes_has_none():
     assert "ValidatingAdmission" not in helm("template", {"policies": False}, *older)
 
 
+def test_only_named_readers_and_the_second_scheduler_reach_the_plugins_metrics():
+    def readers(*peers: dict[str, Any]) -> list[dict[str, Any]]:
+        objects = rendered({"networkPolicy": True, "pluginMetricsFrom": list(peers)})
+        (policy,) = [
+            each["spec"]
+            for each in objects
+            if each["kind"] == "NetworkPolicy"
+            and each["metadata"]["name"] == "gpushare-deviceplugin"
+        ]
+        (rule,) = policy["ingress"]
+        assert rule["ports"] == [{"port": 29767, "protocol": "TCP"}]
+        return rule["from"]
+
+    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "m"}}}
+    address = {"ipBlock": {"cidr": "10.0.0.5/32"}}
+    extender = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "gpushare-scheduler"}}}
+    assert readers() == []  # everyone
+    assert readers(prometheus, address) == [prometheus, address, extender]
+    with pytest.raises(AssertionError, match="networkPolicy is false: set it to true"):
+        helm("template", {"pluginMetricsFrom": [address]})
+
+
 def test_helm_finds_nothing_to_say_against_the_chart():
     for values in ({}, {"scheduler": "second", "networkPolicy": True}):
         said = helm("lint", values)
