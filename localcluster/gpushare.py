@@ -41,9 +41,14 @@ CONTROL_PLANE: Final = "cp"
 
 _POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 INVENTORY: Final = "gpushare.aliyun.com/inventory"
-# The API server follows their changes in order: the one of inventories is in force, or gone, before
-# those that `_refusal` can see.
-POLICIES: Final = ("gpushare-inventory", "gpushare-decisions", "gpushare-bindings")
+# The API server follows their changes in order: the others are in force, or gone, before the last
+# one, which `_refusal` can see.
+POLICIES: Final = (
+    "gpushare-inventory",
+    "gpushare-decisions",
+    "gpushare-bindings",
+    "gpushare-created-with-node",
+)
 
 _ASK_SECONDS: Final = 10.0
 _ENVIRONMENT: Final = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

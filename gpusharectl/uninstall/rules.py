@@ -71,6 +71,7 @@ _POLICIES: Final = (
     _AUTOSCALING,
     "gpushare-bindings",
     "gpushare-cdi-annotations",
+    "gpushare-created-with-node",
     "gpushare-decisions",
     "gpushare-deviceplugin-own-node",
     "gpushare-ephemeral-containers",

@@ -95,6 +95,26 @@ def decided(name: str, node: str, units: int, *, cards: str = "", **fields: str)
     return pod(name, units, nodeName=node, metadata={"annotations": annotations})
 
 
+def by_hand(name: str, node: str, **metadata: Any) -> dict[str, Any]:
+    """Describe a Binding of a pod to a node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def bind_by_hand(pods: Workloads, described: dict[str, Any], node: str) -> None:
+    """Create a pod that no scheduler takes, and bind it without a decision, as a scheduler may."""
+    name = described["metadata"]["name"]
+    described["spec"]["schedulerName"] = "nobody"
+    pods.create(described)
+    with pods.cluster.api() as api:
+        path = f"/api/v1/namespaces/default/pods/{name}/binding"
+        api.request("POST", path, by_hand(name, node))
+
+
 def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
     """Check invariant 4 for every container; return each pod's UUIDs.
 

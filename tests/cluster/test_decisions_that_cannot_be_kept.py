@@ -14,6 +14,7 @@ from localcluster.workloads import Workloads, describe, is_running, pod
 from tests.cluster.expect import (
     CARDS,
     assigned,
+    bind_by_hand,
     env_is_card_on_record,
     let_kubelet_forget,
     start_kubelet,
@@ -185,7 +186,7 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
 
 def test_a_pod_bound_by_hand_fails(gpushare: Gpushare, pods: Workloads, history: History):
     history.allow_stranger("by-hand")
-    pods.create(pod("by-hand", 1000, nodeName=NODE))
+    bind_by_hand(pods, pod("by-hand", 1000), NODE)
 
     def alive() -> str | None:
         found = pods.get("by-hand")

@@ -1,6 +1,7 @@
 """Only the extender decides, and only a node's plugin reports what runs there."""
 
 import contextlib
+import copy
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,11 +10,11 @@ import pytest
 
 from gpushare.errors import QuotaError
 from gpushare.quota.quota import parse
-from localcluster.errors import ApiError
+from localcluster.errors import ApiError, CommandError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import CARDS, RUNNING_ON, assigned, wait_event
+from localcluster.workloads import Workloads, container, pod
+from tests.cluster.expect import CARDS, RUNNING_ON, assigned, by_hand, wait_event
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -59,16 +60,6 @@ def annotated(**values: str | None) -> dict[str, Any]:
     return {"metadata": {"annotations": values}}
 
 
-def by_hand(name: str, **metadata: Any) -> dict[str, Any]:
-    """Describe a Binding to n1."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": name, "namespace": "default", **metadata},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
-    }
-
-
 def test_nobody_else_changes_a_decision_or_a_report_of_a_bound_pod(pods: Workloads, ask: Ask):
     pods.run(pod("mine", 100, node="n1"))
     assigned(pods, "mine")
@@ -99,12 +90,71 @@ def test_other_writes_pass_and_change_no_decision(gpushare: Gpushare, pods: Work
 PRESET = {"ALIYUN_COM_GPU_MEM_IDX": "1", CARDS: "GPU-n1-1", RUNNING_ON: "{}"}
 
 
-@pytest.mark.parametrize("preset", [PRESET, {RUNNING_ON: "{}"}])
-def test_a_pod_made_with_a_node_brings_no_decision(ask: Ask, preset: dict[str, str]):
-    made = pod("made", 100, nodeName="n1", metadata={"annotations": preset})
-    assert "cannot bring a GPU decision" in ask("POST", PODS, made)
-    made["metadata"]["annotations"] = {"probe": "x"}
-    assert ask("POST", PODS, made) == ""
+WITH_NODE = "cannot be created with a node: remove spec.nodeName"
+COUNT = {**container("main", None), "resources": {"limits": {"aliyun.com/gpu-count": "1"}}}
+MANY = [container(f"c{number}", None) for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("described", "is_refused"),
+    [
+        (pod("made", 1), True),
+        (pod("made", containers=[COUNT]), True),
+        (pod("made", initContainers=[container("first", 1)]), True),
+        (pod("made", containers=[*MANY, container("last", 1)]), True),
+        (pod("made", metadata={"annotations": PRESET}), True),
+        (pod("made", metadata={"annotations": {RUNNING_ON: "{}"}}), True),
+        (pod("made", metadata={"annotations": {"probe": "x"}}), False),
+        (pod("made", containers=MANY), False),
+    ],
+)
+def test_no_tenant_creates_a_pod_of_gpushare_on_a_node(
+    gpushare: Gpushare, ask: Ask, described: dict[str, Any], *, is_refused: bool
+):
+    """Not even an administrator does; without a node, and by the kubelet, it is taken."""
+    placed = copy.deepcopy(described)
+    placed["spec"]["nodeName"] = "n1"
+    said = ask("POST", PODS, placed)
+    assert WITH_NODE in said if is_refused else said == ""
+    assert ask("POST", PODS, described) == ""
+
+
+def test_a_kubelet_and_named_accounts_create_pods_on_a_node(gpushare: Gpushare):
+    cluster = gpushare.cluster
+    mirror = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "controller": True}
+    with cluster.api() as api:
+        owner["uid"] = api.get("/api/v1/nodes/n1")["metadata"]["uid"]
+    metadata = {"annotations": {**mirror, **PRESET}, "ownerReferences": [owner]}
+    of_kubelet = pod("static", 1, nodeName="n1", metadata=metadata)
+
+    def created(described: dict[str, Any], *words: str) -> str:
+        more = ("create", f"--raw={PODS}?dryRun=All", "-f", "-")
+        try:
+            cluster.kubectl(*words, *more, stdin=json.dumps(described))
+        except CommandError as err:
+            return str(err)
+        return ""
+
+    groups = ("--as-group=system:nodes", "--as-group=system:authenticated")
+    assert created(of_kubelet, "--as=system:node:n1", *groups) == ""
+    restored = pod("restored", 1, nodeName="n1", metadata={"annotations": PRESET})
+    account = "system:serviceaccount:backup:restore"
+    as_account = (f"--as={account}", "--as-group=system:masters")
+    assert WITH_NODE in created(restored, *as_account)
+    kind, name = "validatingadmissionpolicy", "gpushare-created-with-node"
+    change = [{"op": "replace", "path": "/spec/variables/0/expression", "value": None}]
+    for accounts in (f'["{account}"]', "[]"):
+        change[0]["value"] = accounts
+        cluster.kubectl("patch", kind, name, "--type=json", "-p", json.dumps(change))
+        is_named = accounts != "[]"
+
+        def undone(wanted: bool = is_named) -> str | None:
+            said = created(restored, *as_account)
+            return None if (said == "") == wanted else said or "it is taken"
+
+        wait_until("the policy's list to be in force", undone, seconds=15)
+        assert WITH_NODE in created(restored, "--as=tenant", "--as-group=system:masters")
 
 
 def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads, history: History):
@@ -122,7 +172,7 @@ def test_an_extender_ignores_forgeries(gpushare: Gpushare, pods: Workloads, hist
     assert gpushare.card_of("changed") == ("n1", 0)  # so the extender has seen the other pod too
     merge = "application/merge-patch+json"
     with gpushare.cluster.api() as api:
-        api.request("POST", f"{PODS}/by-hand/binding", by_hand("by-hand"))
+        api.request("POST", f"{PODS}/by-hand/binding", by_hand("by-hand", "n1"))
         forged = annotated(**{CARDS: "GPU-n1-1", RUNNING_ON: '{"main":{"GPU-n1-1":1}}'})
         api.request("PATCH", f"{PODS}/changed", forged, content_type=merge)
 
@@ -135,7 +185,7 @@ def test_an_extender_ignores_forgeries(gpushare: Gpushare, pods: Workloads, hist
 
 def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workloads, ask: Ask):
     pods.create(pod("mine", 100, schedulerName="nobody"))
-    binding = by_hand("mine", annotations=PRESET)
+    binding = by_hand("mine", "n1", annotations=PRESET)
     paths = [f"{POD}/binding", "/api/v1/namespaces/default/bindings"]
     for path in paths:
         assert "only gpushare-extender may bind" in ask("POST", path, binding)
@@ -143,7 +193,7 @@ def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workl
     words = (f"--kubeconfig={account}", "create", f"--raw={paths[0]}?dryRun=All", "-f", "-")
     gpushare.cluster.kubectl(*words, stdin=json.dumps(binding))
     # Other schedulers may bind their own pods; such a pod with GPU memory counts as unplaced.
-    for other in (by_hand("mine"), by_hand("mine", annotations={"probe": "x"})):
+    for other in (by_hand("mine", "n1"), by_hand("mine", "n1", annotations={"probe": "x"})):
         for path in paths:
             assert ask("POST", path, other) == ""
 
@@ -153,7 +203,7 @@ def test_aliyuns_plugin_may_report(gpushare: Gpushare, pods: Workloads, ask: Ask
     history.allow_stranger("older")
     pods.create(pod("older", 100, schedulerName="nobody"))
     with gpushare.cluster.api() as api:
-        api.request("POST", f"{PODS}/older/binding", by_hand("older"))
+        api.request("POST", f"{PODS}/older/binding", by_hand("older", "n1"))
     runs = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true", "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "5"}
     assert ask("PATCH", f"{PODS}/older", annotated(**runs)) == ""
     for key in ("ALIYUN_COM_GPU_MEM_IDX", CARDS, RUNNING_ON):

@@ -204,8 +204,8 @@ class _Unfenced:
         await self._kube.patch_pod(pod.metadata.namespace, pod.metadata.name, patch, part="status")
 
 
-def labelled(name: str, key: str) -> dict[str, Any]:
-    return pod(name, metadata={"labels": {key: "g"}})
+def labelled(name: str, key: str, **spec: Any) -> dict[str, Any]:
+    return pod(name, metadata={"labels": {key: "g"}}, **spec)
 
 
 def test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_pod(
@@ -232,7 +232,7 @@ def test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_p
     others = [
         (pod("cpu"), []),
         (pod("foreign-cpu", schedulingGates=[other]), [OTHER]),
-        (pod("bound", 1, nodeName="p1"), []),
+        (labelled("bound", "scheduling.x-k8s.io/pod-group", nodeName="p1"), []),
         (pod("daemon", 1, metadata={"ownerReferences": [daemons]}), []),
         (labelled("no-gang", "app"), []),
     ]

@@ -14,6 +14,7 @@ from tests.cluster.expect import (
     ASSIGNED,
     LONG,
     RUNNING_ON,
+    bind_by_hand,
     env_is_card_on_record,
     ids_by_card,
     let_kubelet_forget,
@@ -131,7 +132,7 @@ def test_a_killed_container_restarts_on_the_same_card(pods: Workloads, binding: 
 
 def test_a_pod_without_decision_gets_no_card(pods: Workloads, binding: Binding, history: History):
     history.allow_stranger("stranger")
-    pods.create(pod("stranger", 1000, nodeName=NODE))
+    bind_by_hand(pods, pod("stranger", 1000), NODE)
 
     def told() -> str | None:
         found = pods.get("stranger")["status"]

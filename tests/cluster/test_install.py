@@ -244,8 +244,8 @@ def test_the_policy_wants_our_scheduler(before: str, with_policy: Cluster, pods:
         assert refusal(with_policy, described) == ""
     assert refusal(with_policy, pod("without-gpu")) == ""
     assert refusal(with_policy, pod("elsewhere", schedulerName="other")) == ""
-    # A static pod's mirror names its node: rejecting it would only hide what runs.
-    assert refusal(with_policy, pod("mirror", 1, nodeName="n1")) == ""
+    # No scheduler looks at a pod that has a node. Another policy rejects it.
+    assert NAME not in refusal(with_policy, pod("placed", 1, nodeName="n1"))
     # Earlier pods can still be changed and deleted.
     with_policy.kubectl("label", "pod", before, "touched=yes")
     pods.delete(before, grace=1)

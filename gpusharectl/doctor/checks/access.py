@@ -26,6 +26,7 @@ POLICIES_SINCE: Final = (1, 30)
 POLICIES: Final = (
     "gpushare-deviceplugin-own-node",
     "gpushare-decisions",
+    "gpushare-created-with-node",
     "gpushare-bindings",
     "gpushare-inventory",
     "gpushare-cdi-annotations",
@@ -45,8 +46,9 @@ _APPLY: Final = (
 
 POLICY_MISSING = problem(
     "PolicyMissing",
-    "without it anyone who may patch pods or Nodes can forge gpushare's annotations, the extender "
-    "may change more of pods than it needs to, or a quota is taken that cannot be read: "
+    "without it anyone who may patch pods or Nodes can forge gpushare's annotations, pods take a "
+    "node's GPU memory without being scheduled, the extender may change more of pods than it needs "
+    "to, or a quota is taken that cannot be read: "
     "docs/security.md",
     f"{_APPLY}; a migration from Aliyun gpushare adds them in its last step: docs/migrate.md",
 )

@@ -320,6 +320,19 @@ def test_values_reach_the_pods():
     assert extender["tolerations"] == [{"operator": "Exists"}]
 
 
+def test_accounts_that_restore_pods_are_in_the_policys_list():
+    accounts = ["system:serviceaccount:velero:velero", "backup@example.com"]
+    name = "gpushare-created-with-node"
+    for values, wanted in (({}, []), ({"restoreAccounts": accounts}, accounts)):
+        (policy,) = [
+            each
+            for each in rendered(values)
+            if each["kind"] == "ValidatingAdmissionPolicy" and each["metadata"]["name"] == name
+        ]
+        (listed,) = policy["spec"]["variables"]
+        assert json.loads(listed["expression"]) == wanted
+
+
 def test_a_second_scheduler_is_of_the_version_that_was_said():
     values = {
         "scheduler": "second",
@@ -397,6 +410,14 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
             "extender.configuration.listen.admission.port is 8443, but the webhook's Service uses",
         ),
         ({"gates": {"by": "magic"}}, "at '/gates/by': value must be one of 'auto', 'policy', 'we"),
+        (
+            {"restoreAccounts": ['a"b']},
+            "at '/restoreAccounts/0': 'a\"b' does not match pattern",
+        ),
+        (
+            {"restoreAccounts": ["velero"], "policies": False},
+            "restoreAccounts is the list of a policy, but policies is false",
+        ),
         (
             {"extender": {"configuration": {"preemption": {"victims": "all"}}}},
             "at '/extender/configuration/preemption/victims': value must be one of 'lower', 'preem",

@@ -197,17 +197,19 @@ def test_the_policies_guard_every_key_that_a_binding_writes(render):
     objects = render(BASE)
     request, cards = request_of(builders.pod()), builders.cards(1)
     binding = decision_annotations(request, cards, is_legacy=False, assume_time_ns=1)
-    for name in ("gpushare-decisions", "gpushare-bindings"):
+    for name in ("gpushare-decisions", "gpushare-bindings", "gpushare-created-with-node"):
         spec = objects.one(POLICY, name)["spec"]
-        assert keys_in(spec["matchConditions"][-1]["expression"]) == set(binding)
+        keys = keys_in(spec["matchConditions"][-1]["expression"])
+        assert keys - {RESOURCE_MEMORY, RESOURCE_COUNT} == set(binding)
     spec = objects.one(POLICY, "gpushare-decisions")["spec"]
     changed, *_ = spec["variables"]
     assert keys_in(changed["expression"]) == set(binding)
-    validated = [keys_in(each["expression"]) - {"CREATE"} for each in spec["validations"]]
+    validated = [keys_in(each["expression"]) for each in spec["validations"]]
     assert set().union(*validated) == set(binding)
 
 
 GATES = "daemonset/components/gates"
+            "gpushare-created-with-node",
 
 
 def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
