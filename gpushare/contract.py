@@ -147,8 +147,10 @@ HIDES_CARDS: Final = frozenset({NO_CARD, "none"})
 # The kind of the CDI devices that NVIDIA's runtime generates when a container names one.
 CDI_KIND_RUNTIME: Final = "runtime.nvidia.com/gpu"
 
-# Prefixes of pod annotations with which CRI-O and NVIDIA's NRI plugin add CDI devices.
-CDI_ANNOTATIONS: Final = ("cdi.k8s.io/", "nvidia.cdi.k8s.io/")
+# Keys of pod annotations that add CDI devices, alone or with a slash and more. On CRI-O, NVIDIA's
+# runtime reads those with a slash (nvidia-container-toolkit, internal/config/image/cuda_image.go);
+# NVIDIA's NRI plugin also reads the key alone (containerd/nri, pkg/plugin/annotations.go).
+CDI_ANNOTATIONS: Final = ("cdi.k8s.io", "nvidia.cdi.k8s.io")
 CDI_OF_CARDS: Final = ("nvidia.com/", "gpushare.aliyun.com/")  # in the kinds of devices for cards
 
 # CDI device of a share: ``gpushare.aliyun.com/share=<name>``.

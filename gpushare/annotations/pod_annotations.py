@@ -279,9 +279,9 @@ def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share
 def check_annotations(pod: Pod) -> None:
     """Raise RequestError for an annotation that would add cards to the pod's containers.
 
-    CRI-O copies a pod's annotations to each container, where NVIDIA's runtime prefers those of
-    ``cdi.k8s.io`` to the environment (nvidia-container-toolkit,
-    internal/config/image/cuda_image.go). NVIDIA's NRI plugin reads those of ``nvidia.cdi.k8s.io``.
+    CRI-O copies a pod's annotations to each container, where NVIDIA's runtime prefers them to the
+    environment: those of ``cdi.k8s.io``, or of ``nvidia.cdi.k8s.io`` as the GPU Operator sets it
+    up. NVIDIA's NRI plugin reads those of ``nvidia.cdi.k8s.io``.
     """
     for key, value in pod.annotations.items():
         if kind_opened_by(key, value):

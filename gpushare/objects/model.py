@@ -364,6 +364,6 @@ def names_memory(container: Container) -> bool:
 
 def kind_opened_by(key: str, value: str) -> str:
     """Return the kind of CDI devices for cards in an annotation; empty if it names no cards."""
-    if not key.startswith(CDI_ANNOTATIONS):
+    if key.partition("/")[0] not in CDI_ANNOTATIONS:
         return ""
     return next((kind for kind in CDI_OF_CARDS if kind in value), "")

@@ -295,7 +295,7 @@ def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
     if bytes(raw) == _NULL:
         return None
     found = _by_key(_decode_annotations(raw), ANNOTATIONS) or {}
-    if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other prefix ends with it
+    if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other key ends with it
         found |= _opening(_decode_words(raw))
     return found
 

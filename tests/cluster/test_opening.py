@@ -9,6 +9,7 @@ import pytest
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.workloads import Workloads, container, pod
+from tests.cluster.expect import by_hand
 from tests.cluster.test_forging import Ask, annotated, ask
 
 __all__ = ["ask"]
@@ -40,8 +41,14 @@ def runtime_class(gpushare: Gpushare) -> Iterator[str]:
         ("cdi.k8s.io/x", "vendor.com/nic=0,management.nvidia.com/gpu=all", True),
         ("cdi.k8s.io/x", "gpushare.aliyun.com/share=1f", True),
         ("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=all", True),
+        ("nvidia.cdi.k8s.io/pod", "gpushare.aliyun.com/share=1f", True),
+        ("nvidia.cdi.k8s.io", "nvidia.com/gpu=all", True),
+        ("nvidia.cdi.k8s.io", "gpushare.aliyun.com/share=1f", True),
         ("nvidia.cdi.k8s.io/container.main", "management.nvidia.com/gpu=all", False),
+        ("nvidia.cdi.k8s.io", "management.nvidia.com/gpu=all", False),
+        ("nvidia.cdi.k8s.io", "management.nvidia.com/gpu=all,nvidia.com/gpu=0", True),
         ("cdi.k8s.io/x", "vendor.com/nic=0", False),
+        ("nvidia.cdi.k8s.iox", "nvidia.com/gpu=all", False),
         ("example.com/x", "nvidia.com/gpu=all", False),
     ],
 )
@@ -55,6 +62,27 @@ def test_annotations_that_open_gpus_are_refused(
         is_refused
     ] * 2
     assert is_refused or said == later == ""
+
+
+def test_a_binding_brings_no_annotation_that_opens_gpus(pods: Workloads, ask: Ask):
+    """The API server copies the annotations of a Binding to the pod."""
+    pods.create(pod("mine", schedulerName="nobody"))
+    for path in (f"{POD}/binding", "/api/v1/namespaces/default/bindings"):
+        for key, value in (
+            ("nvidia.cdi.k8s.io", "nvidia.com/gpu=all"),
+            ("nvidia.cdi.k8s.io/pod", "management.nvidia.com/gpu=all"),
+            ("cdi.k8s.io/x", "nvidia.com/gpu=all"),
+        ):
+            said = ask("POST", path, by_hand("mine", "n1", annotations={key: value}))
+            assert f"the annotation {key} would open GPUs" in said
+        assert ask("POST", path, by_hand("mine", "n1", annotations={"probe": "x"})) == ""
+
+
+def test_nvidias_runtime_gives_no_pod_the_operators_devices(ask: Ask, runtime_class: str):
+    """It does not look at the namespace, which NVIDIA's NRI plugin does."""
+    metadata = {"annotations": {"nvidia.cdi.k8s.io/x": "management.nvidia.com/gpu=all"}}
+    said = ask("POST", PODS, pod("made", metadata=metadata, runtimeClassName=runtime_class))
+    assert "would open GPUs" in said
 
 
 def ephemeral(name: str, **env: str) -> dict[str, Any]:

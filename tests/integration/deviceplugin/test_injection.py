@@ -185,7 +185,9 @@ async def test_a_pod_that_ran_before_the_update_restarts_with_its_other_containe
     assert visible(plugin, kubelet, older) == (SECOND, SECOND)
 
 
-@pytest.mark.parametrize("key", ["cdi.k8s.io/x", "nvidia.cdi.k8s.io/container.other"])
+@pytest.mark.parametrize(
+    "key", ["cdi.k8s.io/x", "nvidia.cdi.k8s.io/container.other", "nvidia.cdi.k8s.io"]
+)
 async def test_a_pod_whose_annotation_opens_gpus_does_not_start(start, kubelet, key) -> None:
     plugin = await start()
     found = {key: "runtime.nvidia.com/gpu=all"}

@@ -24,6 +24,8 @@ from gpushare.contract import (
     ANNOTATION_EVICTING,
     ANNOTATION_POKE,
     ANNOTATION_SLOT,
+    CDI_ANNOTATIONS,
+    CDI_OF_CARDS,
     ENV_VISIBLE_DEVICES,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
@@ -206,6 +208,17 @@ def test_the_policies_guard_every_key_that_a_binding_writes(render):
     assert keys_in(changed["expression"]) == set(binding)
     validated = [keys_in(each["expression"]) for each in spec["validations"]]
     assert set().union(*validated) == set(binding)
+
+
+def test_the_policy_reads_the_annotations_that_the_programs_read(render):
+    spec = render(BASE).one(POLICY, "gpushare-cdi-annotations")["spec"]
+    listed = re.findall(r'k\.split\("/"\)\[0\] in (\[[^]]*\])', str(spec))
+    assert [set(yaml.safe_load(each)) for each in listed] == [set(CDI_ANNOTATIONS)] * 2
+    (kinds,) = re.findall(r"(\[[^]]*\])\.exists\(d, ", str(spec))
+    assert set(yaml.safe_load(kinds)) == set(CDI_OF_CARDS)
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert rule["operations"] == ["CREATE", "UPDATE"]
+    assert {"pods", "pods/status", "pods/binding", "bindings"} <= set(rule["resources"])
 
 
 GATES = "daemonset/components/gates"

@@ -114,6 +114,8 @@ def test_a_node_whose_setup_changes_takes_it_from_then_on(bench) -> None:
         ("cdi.k8s.io/x", "vendor.com/nic=0,nvidia.com/gpu=0", True),
         ("cdi.k8s.io/x", "gpushare.aliyun.com/share=1f", True),
         ("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=all", True),
+        ("nvidia.cdi.k8s.io", "nvidia.com/gpu=all", True),
+        ("nvidia.cdi.k8s.iox", "nvidia.com/gpu=all", False),
         ("cdi.k8s.io/x", "vendor.com/nic=0", False),
         ("example.com/cdi", "nvidia.com/gpu=all", False),
     ],

@@ -194,7 +194,7 @@ def test_messages_are_cut_to_the_limit():
     assert [each.message for each in found.conditions] == ["x" * MOST_MESSAGE]
 
 
-OTHERS = "other", "cdi.k8s.io/x", "nvidia.cdi.k8s.io/y"
+OTHERS = "other", "cdi.k8s.io/x", "nvidia.cdi.k8s.io/y", "nvidia.cdi.k8s.io"
 words = st.dictionaries(
     st.sampled_from([*pod_reader.ANNOTATIONS, *pod_reader.LABELS, *OTHERS]),
     st.text(max_size=9) | st.just("x.com/y=z,nvidia.com/gpu=all"),
