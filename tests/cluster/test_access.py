@@ -15,6 +15,7 @@ from localcluster.gpushare import COMPONENTS, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import ASSIGNED, CARDS, RUNNING_ON
+from tests.cluster.pod_status import CLAIM, change_status, open_fields
 
 pytestmark = pytest.mark.cluster
 
@@ -37,13 +38,13 @@ def extender(gpushare: Gpushare) -> Path:
     return gpushare.cluster.service_account_kubeconfig("gpushare-system", "gpushare-extender")
 
 
-@pytest.fixture
-def preemption(gpushare: Gpushare) -> Iterator[None]:
-    """Give the extender the rights of the component for preemption.
+@pytest.fixture(params=["preemption"])
+def component(gpushare: Gpushare, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give the extender the rights of a component.
 
     It is restarted at the end: for a minute it believes that it still may patch pods.
     """
-    described = f"--filename={COMPONENTS / 'preemption' / 'access.yaml'}"
+    described = f"--filename={COMPONENTS / request.param / 'access.yaml'}"
     gpushare.cluster.kubectl("apply", described)
     yield
     gpushare.cluster.kubectl("delete", described)
@@ -148,6 +149,7 @@ def test_a_plugin_changes_no_other_pod_status(gpushare: Gpushare, pods: Workload
     for words in asked:
         answer = set_condition(gpushare, plugin, "mine", **words)  # type: ignore[arg-type]
         assert is_refused(answer, "its own condition"), words
+    assert open_fields(gpushare.cluster, plugin, "mine") == set()
     relabel = json.dumps({"metadata": {"labels": {"probe": "x"}}})
     answer = patch(gpushare, plugin, path_of("mine") + "/status", relabel)
     assert is_refused(answer, "only annotations and status")
@@ -260,7 +262,7 @@ def test_a_program_cannot_do_more(
         pods.cluster.kubectl(f"--kubeconfig={kubeconfig}", *words)
 
 
-@pytest.mark.usefixtures("preemption")
+@pytest.mark.usefixtures("component")
 def test_for_preemption_the_extender_reads_budgets_and_writes_only_its_own_annotations(
     gpushare: Gpushare, pods: Workloads, extender: Path
 ):
@@ -279,3 +281,22 @@ def test_for_preemption_the_extender_reads_budgets_and_writes_only_its_own_annot
         assert is_refused(annotate(key), "only its own annotations"), key
     assert is_refused(annotate(EVICTING, "/status"), "cannot patch resource")
     gpushare.cluster.kubectl(f"--kubeconfig={extender}", "get", "poddisruptionbudgets")
+
+
+@pytest.mark.parametrize("component", ["gates"], indirect=True)
+@pytest.mark.usefixtures("component")
+def test_to_release_pods_the_extender_writes_only_the_nominated_node_in_a_status(
+    gpushare: Gpushare, pods: Workloads, extender: Path
+):
+    claims = [{"name": CLAIM, "resourceClaimTemplateName": "none"}]
+    pods.create(pod("x", 100, schedulerName="nobody", resourceClaims=claims))
+
+    def missing() -> str | None:
+        _, said = change_status(gpushare.cluster, extender, "x", nominatedNodeName="n1")
+        return said or None
+
+    wait_until("the right to patch the status of pods", missing, seconds=15)
+    assert open_fields(gpushare.cluster, extender, "x") == {"nominatedNodeName"}
+    conditions = [{"type": "PodScheduled", "status": "False"}]
+    _, said = change_status(gpushare.cluster, extender, "x", conditions=conditions)
+    assert "only this in the status of a pod: nominatedNodeName" in said

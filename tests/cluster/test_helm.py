@@ -23,6 +23,8 @@ from tests.cluster.bringup import fresh
 from tests.cluster.command_line import CommandLine
 from tests.cluster.expect import create_again, env_is_card_on_record, refusal
 from tests.cluster.gated import GATE, QUEUE, await_gating, gates_of
+from tests.cluster.pod_status import change_status, open_fields
+from tests.rights import documented, writes
 
 pytestmark = pytest.mark.cluster
 
@@ -98,6 +100,66 @@ def test_a_pod_that_names_no_scheduler_gets_its_share(cluster: Cluster, installe
 @pytest.mark.usefixtures("installed")
 def test_helm_test_runs_a_pod_with_gpu_memory(helm: Helm):
     assert "Succeeded" in helm("test", "gpushare", "--timeout=60s")
+
+
+@pytest.mark.parametrize("more", ["", ",autoscaling.enabled=true"], ids=["plain", "autoscaling"])
+def test_kube_scheduler_says_why_a_pod_waits_and_evicts_others_for_a_more_important_one(
+    cluster: Cluster, installed: Workloads, helm: Helm, priorities: None, more: str
+):
+    installed.delete_all()
+    if more:
+        helm("upgrade", "gpushare", str(CHART), "--set", VALUES + more)
+        Shipped(cluster).await_rollout()
+    with cluster.api() as api:
+        whole = int(api.get("/api/v1/nodes/n1")["status"]["allocatable"]["aliyun.com/gpu-mem"])
+    half = whole // len(CARDS)
+    victims = ("one", "two")  # a GPU each
+    create_again(installed, pod(victims[0], half, priorityClassName="low"))
+    installed.create(pod(victims[1], half, priorityClassName="low"))
+    installed.wait_running(*victims)
+    installed.create(pod("waits", half, priorityClassName="lowest"))
+
+    def said() -> dict[str, str]:
+        conditions = installed.get("waits")["status"].get("conditions", [])
+        return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+
+    def unsaid() -> str | None:
+        return None if "nodes are available" in said().get("message", "") else str(said())
+
+    wait_until("kube-scheduler's message", unsaid, seconds=60)
+    assert (said()["status"], said()["reason"]) == ("False", "Unschedulable")
+    account = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+    written = {
+        "nominatedNodeName",
+        "extendedResourceClaimStatus",
+        "nodeAllocatableResourceClaimStatuses",
+    }
+    assert {"nominatedNodeName"} <= open_fields(cluster, account, "waits") <= written
+    _, refused = change_status(
+        cluster, account, "waits", conditions=[{"type": "Ready", "status": "True"}]
+    )
+    assert "only this in the status of a pod: nominatedNodeName, PodScheduled" in refused
+
+    installed.create(pod("important", half, priorityClassName="high"))
+    installed.wait_running("important")
+    env_is_card_on_record(installed, "important")
+    (evicted,) = set(victims) - {each["metadata"]["name"] for each in installed.all()}
+    assert any("Preempted by" in each for each in installed.events(evicted))
+    installed.delete_all()
+    if more:
+        helm("upgrade", "gpushare", str(CHART), "--set", VALUES)
+        Shipped(cluster).await_rollout()
+
+
+def test_the_documents_have_the_rights_of_kube_schedulers_roles(
+    cluster: Cluster, installed: Workloads
+):
+    rules = []
+    for name in ("system:kube-scheduler", "system:volume-scheduler"):
+        rules += json.loads(cluster.kubectl("get", "clusterrole", name, "-o", "json"))["rules"]
+    listed = documented("gpushare-extender", "`second-scheduler`")
+    for resource, verbs in writes(rules).items():
+        assert verbs <= listed[resource], resource
 
 
 def test_with_gates_pods_wait_for_room_behind_the_webhooks_gate_and_then_run(

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from gpushare.contract import (
     ANNOTATION_SLOT,
     CDI_ANNOTATIONS,
     CDI_OF_CARDS,
+    CONDITION_CARD_USABLE,
     ENV_VISIBLE_DEVICES,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
@@ -53,6 +55,7 @@ from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from tests import builders
 from tests.markdown import blocks
+from tests.rights import documented, writes
 from tests.unit.daemonset.kustomizations import (
     BASE,
     COMPONENTS,
@@ -160,6 +163,27 @@ def test_a_program_has_just_the_rights_that_it_uses(render, name, wanted):
     assert granted == wanted
 
 
+@pytest.mark.parametrize("folder", [each for each in EVERY if each != SECOND])
+def test_the_documents_have_what_the_accounts_may_write(render, folder):
+    """In second-scheduler mode, the rights of the API server's own roles come in addition."""
+    objects = render(folder)
+    for name in (PLUGIN, EXTENDER):
+        wanted = documented(name, "always", f"`{Path(folder).name}`")
+        assert writes(granted_to(objects, name)) == wanted
+
+
+def granted_to(objects, account: str) -> list[dict[str, Any]]:
+    """Return the rules of the roles that an account is bound to."""
+    bound = [
+        (each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in objects.all
+        if each["kind"] in {"RoleBinding", "ClusterRoleBinding"}
+        and each["subjects"]
+        == [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
+    ]
+    return [rule for kind, name in bound for rule in objects.one(kind, name)["rules"]]
+
+
 @every_rendering
 @pytest.mark.parametrize(("kind", "name"), [("deviceplugin", PLUGIN), ("extender", EXTENDER)])
 def test_a_program_runs_as_the_account_that_has_its_rights(render, folder, kind, name):
@@ -184,6 +208,7 @@ def test_every_policy_holds_and_names_accounts_that_there_are(render):
         named = set(re.findall(r"system:serviceaccount:([\w-]+):([\w-]+)", str(each)))
         is_for_all = each["metadata"]["name"] in {
             "gpushare-cdi-annotations",
+            "gpushare-created-with-node",
             "gpushare-ephemeral-containers",
             "gpushare-quotas",
         }
@@ -221,8 +246,27 @@ def test_the_policy_reads_the_annotations_that_the_programs_read(render):
     assert {"pods", "pods/status", "pods/binding", "bindings"} <= set(rule["resources"])
 
 
+@pytest.mark.parametrize("folder", [BASE, SECOND])
+def test_both_programs_may_change_no_more_of_a_pods_status_than_is_listed(render, folder):
+    objects = render(folder)
+
+    def rule(name: str) -> tuple[str, ...]:
+        """Return the expressions that compare the status before and after."""
+        spec = objects.one(POLICY, name)["spec"]
+        named = {each["name"]: each["expression"] for each in spec["variables"]}
+        (found,) = [e["expression"] for e in spec["validations"] if ".written" in e["expression"]]
+        return found.split('"status" || ')[-1], named["before"], named["after"]
+
+    assert rule(OWN_NODE) == rule("gpushare-extender-pods")
+    (written,) = [
+        keys_in(each["expression"])
+        for each in objects.one(POLICY, OWN_NODE)["spec"]["variables"]
+        if each["name"] == "written"
+    ]
+    assert written == {CONDITION_CARD_USABLE}
+
+
 GATES = "daemonset/components/gates"
-            "gpushare-created-with-node",
 
 
 def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
@@ -240,10 +284,9 @@ def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
     assert keys_in(removes["expression"]) == {GATE_ADMISSION}
     variables = objects.one(POLICY, "gpushare-extender-pods")["spec"]["variables"]
     own = {each["name"]: keys_in(each["expression"]) for each in variables}
-    assert own == {
-        "own": {ANNOTATION_SLOT, ANNOTATION_POKE, ANNOTATION_EVICTING},
-        "gate": {GATE_ADMISSION},
-    }
+    assert own["own"] == {ANNOTATION_SLOT, ANNOTATION_POKE, ANNOTATION_EVICTING}
+    assert own["gate"] == {GATE_ADMISSION}
+    assert own["written"] == {"nominatedNodeName"}
 
 
 def test_with_its_component_and_no_other_the_extender_may_prepare_evictions(render):
