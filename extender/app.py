@@ -127,10 +127,9 @@ class _Extender:
         self._planning = GangPlanning(cluster.scheduling)
         self._gangs = GangDuties(cluster.scheduling, self._planning, writer, kube, self._events.put)
         self._stuck = StuckEvictor(
-            cluster.pods,
+            cluster.state,
             writer,
             self._events.put,
-            self._clock,
             after_seconds=configuration.evict_after_seconds,
         )
         self._releaser, self._right = Releaser(writer), PatchRight(kube, self._clock)

@@ -108,6 +108,9 @@ ANNOTATION_RUNNING_ON: Final = "gpushare.aliyun.com/running-on"
 # Pod annotation in the kubelet's list of pods, kubelet: when it first saw the pod.
 ANNOTATION_SEEN: Final = "kubernetes.io/config.seen"
 
+# Pod annotation, kubelet: the pod stands for a static pod, which the API server cannot end.
+ANNOTATION_MIRROR: Final = "kubernetes.io/config.mirror"
+
 # Pod condition, device plugin: False while a container cannot start because the decision cannot be
 # carried out. The extender evicts the pod if a new decision would help.
 CONDITION_CARD_USABLE: Final = "gpushare.aliyun.com/CardUsable"
@@ -116,7 +119,9 @@ CONDITION_CARD_USABLE: Final = "gpushare.aliyun.com/CardUsable"
 ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
 MODEL_SIMULATED: Final = "Simulated GPU"  # ``model`` of a card that exists only as a number
-EARLY_BINDING: Final = "early"  # value of ``binding`` in it: cards are assigned at admission
+# Values of ``binding`` in it: cards are assigned at admission, or at each container's start.
+EARLY_BINDING: Final = "early"
+LATE_BINDING: Final = "late"
 
 # Values of ``injection`` in it: what gives containers access to cards. Older plugins state none.
 # With CDI, the edits of NVIDIA's own specification do so under any low-level runtime. Otherwise

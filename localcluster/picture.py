@@ -21,10 +21,11 @@ def draw(nodes: Iterable[Mapping[str, Any]], new: str = "") -> str:
 def _node(node: Mapping[str, Any], new: str) -> list[str]:
     lines = [f"{node['name']}  {node['usedGPU']} of {node['totalGPU']} units used"]
     unplaced = node["unplaced"]
+    everywhere = sum(pod["units"] for pod in unplaced if pod["onEveryGPU"])
     for card in node["devs"]:
         signs = _signs(card, new)
         parts = [(sign, pod["usedGPU"]) for sign, pod in zip(signs, card["pods"], strict=True)]
-        parts.append((_UNPLACED, sum(pod["units"] for pod in unplaced)))
+        parts.append((_UNPLACED, everywhere))
         bar = _bar(parts, card["totalGPU"])
         health = "" if card["health"] == "healthy" else f"  {card['health']}"
         lines.append(

@@ -25,6 +25,8 @@ from gpushare.contract import ANNOTATION_ASSUME_TIME, ANNOTATION_SEEN, RESOURCE_
 # When the kubelet first saw the pod; it writes this only to its own copy.
 SAME_ARRIVAL_NS: Final = 5_000_000
 _SHOWN_MISSES: Final = 3
+# Stands for the container that is meant of a pod whose containers cannot be read.
+UNREAD: Final = "?"
 
 # A uid with the time at which the kubelet saw the pod: a restarted kubelet sees all pods again.
 Arrival = tuple[str, str]
@@ -75,6 +77,7 @@ def find(
 ) -> Match:
     """Return the pod for whose next container the kubelet wants ``units`` units now.
 
+    A pod whose amounts cannot be read may be meant by any number of units, until it has devices.
     ``pods`` is the kubelet's own list. ``holders`` are the containers, by pod uid, that have
     devices in its checkpoint. ``before`` is the admission of the previous match. Raises NoMatch,
     which names what was looked for and the nearest misses.
@@ -117,8 +120,9 @@ def _next_container(pod: NodePod, served: set[str], units: int, misses: list[str
     if status.start_time or status.container_statuses or status.init_container_statuses:
         return ""
     if pod.asked is None:
+        # It is refused at its first container, so one that has devices is not being admitted.
         misses.append(f"{pod.key} is invalid: {pod.fault}")
-        return ""
+        return "" if served else UNREAD
     for container in pod.asked:
         if container.name in served:
             continue
@@ -155,6 +159,7 @@ def _newest(candidates: Sequence[Candidate]) -> Candidate:
         group,
         key=lambda c: (
             c.pod.metadata.creation_timestamp or "",
+            c.pod.asked is not None,
             _whole(c.pod.annotations.get(ANNOTATION_ASSUME_TIME, "")),
             c.pod.uid,
         ),

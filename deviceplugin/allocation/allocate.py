@@ -149,7 +149,13 @@ class Allocations:
         return Candidate(live[uid], container, (uid, ""))
 
     async def _check_decision(self, ids: frozenset[str]) -> None:
-        """Refuse the pod now if all pods that may be meant have to be."""
+        """Refuse the pod now if all pods that may be meant have to be.
+
+        The decision is in the same write as the pod's node, so the kubelet never has one without
+        the other: a pod in its list that has no decision gets none. Our watch may lag behind the
+        kubelet, and a pod that is refused wrongly has failed for good, so without the kubelet's
+        list the pod is admitted; it is refused at its start, and the extender evicts it.
+        """
         try:
             match = await self._match(ids)
         except (NoMatch, KubeletError) as err:
@@ -182,7 +188,7 @@ class Allocations:
         try:
             grant = self._grant(pod)
         except Refused as err:
-            if err.reason is Reason.NO_DECISION:
+            if err.reason in {Reason.NO_DECISION, Reason.DECISION_UNREADABLE}:
                 return err
             log.info("refused at its start", extra={"pod": pod.key, "why": str(err)})
             return None

@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.kubelet.node_pod import NodePod
-from gpushare.annotations.pod_annotations import check_annotations, contradicts_decision
+from gpushare.annotations.edited_decisions import contradicts_decision
+from gpushare.annotations.pod_annotations import check_annotations
 from gpushare.cards.model import Card, Inventory, Request
 from gpushare.contract import (
     ANNOTATION_CARDS,

@@ -40,7 +40,16 @@ class NodePod(Pod, frozen=True, gc=False):
                 asked = _containers(pod)
         if asked:
             asked = tuple(container for container in asked if container.units)
-        return cls(pod.metadata, pod.spec, pod.status, pod.excess, asks, asked, request, fault)
+        return cls(
+            pod.metadata,
+            pod.spec,
+            pod.status,
+            pod.excess,
+            asks=asks,
+            asked=asked,
+            request=request,
+            fault=fault,
+        )
 
     @property
     def share_statuses(self) -> tuple[ContainerStatus, ...]:

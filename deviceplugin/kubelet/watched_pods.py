@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 
 from deviceplugin.kubelet.node_pod import NodePod
-from gpushare.annotations.pod_annotations import keep_decision
+from gpushare.annotations.edited_decisions import keep_decision
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)

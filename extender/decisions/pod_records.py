@@ -163,8 +163,7 @@ class PodRecords:
             self.changes.add(uid)
         if node:
             if record.units is None:
-                with suppress(RequestError):
-                    record.units = pod_annotations.units_of(pod)
+                record.units = pod_annotations.units_of(pod)
             here = self._on_node.setdefault(node, {})
             self._bound[pod.priority] += uid not in here
             here[uid] = record

@@ -2,7 +2,8 @@
 
 The device plugin reports on a pod that its decision cannot be kept; it may not delete pods, and the
 kubelet would retry forever. So the extender evicts a pod if its controller would create a new one,
-which then gets a new decision.
+which then gets a new decision. A pod that was bound without a decision keeps room and can start on
+no GPU, so it is evicted also if nothing creates it again.
 
 A GPU is overbooked although the writes of two leaders never overlap: if a process was stopped
 between its last check of the clock and the first byte, or if an API server executed a request long
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from gpushare.cards.model import Share
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARD_UNITS,
@@ -24,15 +26,21 @@ from gpushare.objects.model import Pod
 # Reasons of the condition that never pass by themselves, and those that may.
 AT_ONCE: Final = frozenset({"AnswerStale"})
 AFTER_A_WHILE: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull"})
+NO_DECISION: Final = "NoDecision"  # it never passes, and the kubelet may be about to fail the pod
 MAX_DIGITS: Final = 19
 
 
-def why_stuck(pod: Pod) -> str:
-    """Return the reason for which ``pod`` cannot start if a new decision would help, else "".
+def why_stuck(pod: Pod, share: Share | None) -> str:
+    """Return the reason for which ``pod``, which has this ``share``, is evicted, else "".
 
-    Never for a pod with a running container, whatever wrote the condition; nor for one without a
-    controller: nothing would create it again.
+    It is NO_DECISION for a pod that can have no card of its node, except for a static pod, which
+    its kubelet would make again. Otherwise it is the reason of the condition if a new decision
+    would help: never for a pod with a running container, whatever wrote the condition; nor for one
+    without a controller: nothing would create it again.
     """
+    if share is not None and share.starts_nowhere:
+        is_staying = pod.metadata.deletion_timestamp is None and not pod.is_static
+        return NO_DECISION if is_staying else ""
     condition = pod.condition(CONDITION_CARD_USABLE)
     if condition is None or condition.status != "False" or not pod.node or not pod.has_controller:
         return ""
@@ -49,12 +57,13 @@ class StuckPods:
         self._after = after_seconds
         self._since: dict[str, float] = {}
 
-    def due(self, pods: Iterable[Pod], now: float) -> list[tuple[Pod, str]]:
+    def due(self, pods: Iterable[tuple[Pod, Share | None]], now: float) -> list[tuple[Pod, str]]:
         """Return those of ``pods`` that have been stuck for long enough, with the reason.
 
-        ``pods`` are all pods whose condition says that their GPU cannot be used.
+        ``pods``, each with its share, are all pods whose condition says that their GPU cannot be
+        used, and all unplaced ones.
         """
-        stuck = {pod.uid: (pod, why) for pod in pods if (why := why_stuck(pod))}
+        stuck = {pod.uid: (pod, why) for pod, share in pods if (why := why_stuck(pod, share))}
         self._since = {uid: self._since.get(uid, now) for uid in stuck}
         return [
             (pod, why)

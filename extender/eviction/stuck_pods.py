@@ -1,12 +1,12 @@
-"""Evicts pods whose decision cannot be kept, so that their successors get another one."""
+"""Evicts pods whose decision cannot be kept, or that have none."""
 
 import asyncio
 import logging
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
-from extender.decisions.pod_records import PodRecords
-from extender.eviction.rules import StuckPods
+from extender.decisions.cluster_state import ClusterState
+from extender.eviction.rules import NO_DECISION, StuckPods
 from extender.metrics.counters import EVICTIONS
 from extender.watch.events import Notice
 from gpushare.clock import Clock
@@ -70,12 +70,13 @@ class StuckEvictor:
     """
 
     def __init__(
-        self, pods: PodRecords, kube: Writer, notice: Notice, clock: Clock, *, after_seconds: float
+        self, state: ClusterState, kube: Writer, notice: Notice, *, after_seconds: float
     ) -> None:
-        self._pods, self._notice, self._clock = pods, notice, clock
+        self._pods, self._ledger, self._clock = state.pods, state.ledger, state.clock
+        self._notice = notice
         self._is_allowed = after_seconds > 0
         self._stuck = StuckPods(after_seconds)
-        self._evictions = Evictions(kube, clock)
+        self._evictions = Evictions(kube, state.clock)
 
     async def run(self) -> None:
         while self._is_allowed:
@@ -86,8 +87,12 @@ class StuckEvictor:
         """Evict the first pod that is due and was not tried just now."""
         if not self._is_allowed:
             return
-        found = (record.pod for record in self._pods.with_trouble.values())
-        pods = [pod for pod in found if pod is not None]
+        records = {**self._pods.with_trouble, **self._pods.unplaced}
+        pods = [
+            (record.pod, self._ledger.share(uid))
+            for uid, record in records.items()
+            if record.pod is not None
+        ]
         due = self._stuck.due(pods, self._clock.monotonic())
         self._evictions.keep_only({pod.uid for pod, _ in due})
         for pod, why in due:
@@ -100,6 +105,16 @@ class StuckEvictor:
             return
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("pod evicted", extra={**about, "why": why})
-        condition = pod.condition(CONDITION_CARD_USABLE)
-        detail = condition.message if condition is not None else ""
-        self._notice(pod, EVENT, f"evicted, so that a new pod gets a usable GPU: {why}: {detail}")
+        self._notice(pod, EVENT, _text(pod, why))
+
+
+def _text(pod: Pod, why: str) -> str:
+    if why == NO_DECISION:
+        return (
+            f"evicted: it was bound to node {pod.node} without a decision on a GPU, so no "
+            f"container of it that requests GPU memory can start: create it without spec.nodeName, "
+            f"for a kube-scheduler that uses the gpushare extender"
+        )
+    condition = pod.condition(CONDITION_CARD_USABLE)
+    detail = condition.message if condition is not None else ""
+    return f"evicted, so that a new pod gets a usable GPU: {why}: {detail}"

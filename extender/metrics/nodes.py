@@ -7,14 +7,15 @@ filter call waits for one slice at most.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from extender.metrics import queue
 from extender.metrics.namespaces import OF_NAMESPACES, NamespaceSums, series
 from gpushare.answers.queue.entries import NO_QUEUE, QueueFigures
-from gpushare.ledger.accounts import NodeAccount
+from gpushare.cards.model import Share
+from gpushare.ledger.accounts import NodeAccount, used_by_pods
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement.fragmentation import fragmentation
 
@@ -98,7 +99,9 @@ class NodeMetrics:
         shares = list(self._ledger.shares(name))
         wanted = Counter(share.units for share in shares if not share.is_unplaced)
         namespaces = NamespaceSums.of(shares, account.inventory.unit_mib)
-        made = _Entry(account, _lines(name, account), account.largest_free, wanted, namespaces)
+        made = _Entry(
+            account, _lines(name, account, shares), account.largest_free, wanted, namespaces
+        )
         self._entries[name] = made
         self._free.update(made.free)
         self._wanted.update(wanted)
@@ -170,13 +173,13 @@ def _of_namespaces(name: str, text: str, values: Mapping[str, float]) -> bytes:
     return (_head(name, text) + "".join(lines)).encode()
 
 
-def _lines(node: str, account: NodeAccount) -> tuple[str, ...]:
+def _lines(node: str, account: NodeAccount, shares: Sequence[Share]) -> tuple[str, ...]:
     """Return a line for each of OF_NODES. Names of nodes never need escaping."""
     cards = account.cards
     values = (
         account.inventory.unit_mib * 2**20,
         sum(entry.card.units for entry in cards),
-        sum(entry.used for entry in cards) + (cards[0].unplaced if cards else 0),
+        used_by_pods(account, shares),
         sum(entry.reserved for entry in cards),
         sum(account.largest_free),
         sum(entry.overcommitted for entry in cards),

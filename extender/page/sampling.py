@@ -5,6 +5,7 @@ from collections.abc import Generator
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
+from gpushare.ledger.accounts import used_by_pods
 from gpushare.live_page.history import History, Sample
 from gpushare.process.time_slices import Turns
 
@@ -30,8 +31,7 @@ def take(state: ClusterState) -> Generator[None, None, Sample]:
             continue
         unit = account.inventory.unit_mib
         units = sum(entry.card.units for entry in account.cards)
-        held = sum(entry.used for entry in account.cards)
-        held += account.cards[0].unplaced if account.cards else 0
+        held = used_by_pods(account, state.ledger.shares(name))
         total += units * unit
         used += min(held, units) * unit
     pending = 0

@@ -125,7 +125,7 @@ class Audit:
         used: dict[str, int] = {}
         unplaced = 0
         for share in self._ledger.shares(node):
-            unplaced += share.units if share.is_unplaced else 0
+            unplaced += share.units_everywhere
             for uuid in share.cards:
                 used[uuid] = used.get(uuid, 0) + share.units
         held = {entry.card.uuid: (entry.used, entry.unplaced) for entry in account.cards}
@@ -140,6 +140,8 @@ class Audit:
 def _text(share: Share | None) -> str:
     if share is None:
         return "nothing"
+    if share.starts_nowhere:
+        return f"{share.units} units of no GPU of {share.node}: {share.why_unplaced}"
     if share.is_unplaced:
         return f"{share.units} units of every GPU of {share.node}: {share.why_unplaced}"
     return f"{share.units} units of each of {', '.join(share.cards)} of {share.node}"

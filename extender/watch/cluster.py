@@ -19,7 +19,7 @@ from extender.watch.audit import Audit, Difference, Overbooking
 from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
 from extender.watch.live_pods import PodUse
-from gpushare.annotations import pod_annotations
+from gpushare.annotations import edited_decisions, pod_annotations
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import Phase
 from gpushare.answers.sentences import Sentences
@@ -135,7 +135,7 @@ class ClusterWatch:
             return
         inventory = self.ledger.inventory(node)
         is_legacy = inventory is not None and inventory.is_legacy
-        pod, is_edited = pod_annotations.counted_as(before, pod, is_legacy=is_legacy)
+        pod, is_edited = edited_decisions.counted_as(before, pod, is_legacy=is_legacy)
         is_repeated = before is not None and _is_same(before, pod)
         # A repeated version is compared first: counting it would hide a difference.
         difference = self.audit.compare(uid) if is_repeated else None

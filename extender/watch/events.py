@@ -97,12 +97,15 @@ class Reporter:
     def unplaced(self, pod: Pod, share: Share, unit_mib: int) -> None:
         about = {"pod": share.pod_key, "uid": pod.uid, "node": share.node}
         log.warning("pod is unplaced", extra={**about, "why": share.why_unplaced})
-        self._notice(
-            pod,
-            "GpushareUnplaced",
-            f"it is unknown which GPU of node {share.node} this pod uses, so its "
-            f"{needed_gib(share.units * unit_mib)} count on every GPU there: {share.why_unplaced}",
+        amount = needed_gib(share.units * unit_mib)
+        text = (
+            f"this pod can start on no GPU of node {share.node}, and keeps {amount} of the node's "
+            f"sum until it ends: {share.why_unplaced}"
+            if share.starts_nowhere
+            else f"it is unknown which GPU of node {share.node} this pod uses, so its {amount} "
+            f"count on every GPU there: {share.why_unplaced}"
         )
+        self._notice(pod, "GpushareUnplaced", text)
 
     def difference(self, found: Difference, pod: Pod | None, node: Node | None) -> None:
         log.error(

@@ -1,13 +1,21 @@
 """Read and write gpushare's annotations on pods: requests, decisions and shares (pure)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from gpushare.cards import placement_policy
-from gpushare.cards.model import Card, ContainerKind, ContainerRequest, Inventory, Request, Share
+from gpushare.cards.model import (
+    Card,
+    ContainerKind,
+    ContainerRequest,
+    Inventory,
+    Request,
+    Share,
+    effective_units,
+)
 from gpushare.contract import (
     ANNOTATION_ALLOCATION,
     ANNOTATION_ASSIGN_TIME,
@@ -22,10 +30,12 @@ from gpushare.contract import (
     ENV_VISIBLE_DEVICES,
     HIDES_CARDS,
     LABEL_CARD_COUNT,
+    LATE_BINDING,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
 from gpushare.errors import QuantityError, RecordError, RequestError
+from gpushare.objects.many_containers import TOO_MANY, has_too_many
 from gpushare.objects.model import (
     TERMINAL_PHASES,
     Container,
@@ -34,8 +44,7 @@ from gpushare.objects.model import (
     kind_opened_by,
     names_memory,
 )
-from gpushare.objects.pod_reader import MOST_CONTAINERS
-from gpushare.objects.quantity import MAX_UNITS, parse_units
+from gpushare.objects.quantity import MOST_NODE_UNITS, parse_units
 
 MAX_CARDS: Final = 64
 BYTES_BY_MISTAKE: Final = 2**20  # no card has a TiB, so ``1Mi`` or more units are a mistake
@@ -76,7 +85,7 @@ def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
 
     Those are the containers that request more than nothing, or an unreadable amount.
     """
-    names = {each.name for each in (*pod.init_containers, *pod.containers) if _holds_devices(each)}
+    names = {each.name for each in (*pod.init_containers, *pod.containers) if _counted(each)}
     return tuple(status for status in pod.statuses if status.name in names)
 
 
@@ -97,7 +106,8 @@ def amounts_of(pod: Pod) -> Request:
     """Return what the pod requests, from only its limits and its label.
 
     Raises RequestError, with a text for the user, for an invalid amount, a request of nothing,
-    ``gpu-count`` as a resource, and an amount that cannot be split equally.
+    ``gpu-count`` as a resource, an amount that no node can have, and one that cannot be split
+    equally.
     """
     containers = containers_of(pod)
     if any(
@@ -117,7 +127,13 @@ def amounts_of(pod: Pod) -> Request:
                 f"container {container.name} asks for {container.units} units, which cannot be "
                 f"split in {count} equal parts as label {LABEL_CARD_COUNT} wants"
             )
-    return Request(containers, count, runtime_class=pod.spec.runtime_class_name or "")
+    found = Request(containers, count, runtime_class=pod.spec.runtime_class_name or "")
+    if found.units > MOST_NODE_UNITS:
+        raise RequestError(
+            f"pod asks for {found.units} units of {RESOURCE_MEMORY}: no node has more than "
+            f"{MOST_NODE_UNITS}"
+        )
+    return found
 
 
 def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
@@ -125,13 +141,16 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
 
     Raises RequestError if an amount cannot be read, or there are too many.
     """
-    if max(len(pod.init_containers), len(pod.containers)) > MOST_CONTAINERS:
-        raise RequestError(f"pod has more than {MOST_CONTAINERS} containers: use fewer")
-    inits = (
-        _requested(each, ContainerKind.SIDECAR if each.is_sidecar else ContainerKind.INIT)
-        for each in pod.init_containers
-    )
-    return (*inits, *(_requested(each, ContainerKind.APP) for each in pod.containers))
+    if has_too_many(pod):
+        raise RequestError(f"pod is too large: {TOO_MANY}")
+    return tuple([_requested(container, kind) for container, kind in _by_kind(pod)])
+
+
+def _by_kind(pod: Pod) -> Iterator[tuple[Container, ContainerKind]]:
+    for each in pod.init_containers:
+        yield each, ContainerKind.SIDECAR if each.is_sidecar else ContainerKind.INIT
+    for each in pod.containers:
+        yield each, ContainerKind.APP
 
 
 def _requested(container: Container, kind: ContainerKind) -> ContainerRequest:
@@ -140,8 +159,13 @@ def _requested(container: Container, kind: ContainerKind) -> ContainerRequest:
 
 
 def units_of(pod: Pod) -> int:
-    """Return what the containers ask for in all, by their limits; RequestError if unreadable."""
-    return Request(containers_of(pod)).units
+    """Return what the containers of a bound pod ask for in all, by their limits.
+
+    It counts whatever this program thinks of it: an amount that cannot be read, and any that no
+    node has, counts as MOST_NODE_UNITS.
+    """
+    found = [ContainerRequest("", _counted(each), kind) for each, kind in _by_kind(pod)]
+    return min(MOST_NODE_UNITS, effective_units(found))
 
 
 def share_of(pod: Pod, inventory: Inventory | None, units: int | None = None) -> Share | None:
@@ -150,25 +174,43 @@ def share_of(pod: Pod, inventory: Inventory | None, units: int | None = None) ->
     ``units`` is the result of ``units_of`` for the pod, if known. The cards are read from the
     decision's UUIDs. Aliyun gpushare's extender writes none: its IDX is the driver's minor number,
     and ``running-on`` with as many cards takes precedence. If no card can be read, or the node does
-    not have one of them, the share is unplaced.
+    not have one of them, the share is unplaced, and has at most the units of the whole node: the
+    kubelet gives no pod more.
     """
     if not pod.spec.node_name or pod.status.phase in TERMINAL_PHASES:
         return None
     if units is None:
         if not asks_for_share(pod):
             return None
-        try:
-            units = units_of(pod)
-        except RequestError as err:
-            # Bound by another program than this extender: the node takes no more until it ends.
-            return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}")
+        units = units_of(pod)
     if not units:
         return None
     try:
         cards = _cards_of(pod, inventory)
     except RecordError as err:
-        return _share(pod, units, (), str(err))
+        if inventory is not None:
+            units = min(units, sum([card.units for card in inventory.cards]))
+        return _share(pod, units, (), str(err), starts_nowhere=_starts_nowhere(pod, inventory))
     return _share(pod, -(-units // len(cards)), cards)
+
+
+def _starts_nowhere(pod: Pod, inventory: Inventory | None) -> bool:
+    """Return whether no container of the bound pod can have a card of this node, now or later.
+
+    With late binding the device plugin decides at the start of each container, and refuses every
+    start of a pod without a decision. The kubelet asks it each time, so such a pod has no card, and
+    no card need keep room for it: the kubelet counts the pod's units in the node's sum, and gives
+    other pods any other devices, because the decision and not the device determines the card.
+
+    A pod may have a card all the same, and counts on every one, if the node had another binding or
+    another plugin when it started (a container with devices has run, or ``running-on`` says so), or
+    if the plugin may have seen a decision that does not count here (``was_edited``).
+    """
+    if inventory is None or inventory.binding != LATE_BINDING or pod.was_edited:
+        return False
+    if any(pod.annotations.get(key) for key in (*PLACE_KEYS, ANNOTATION_RUNNING_ON)):
+        return False
+    return not any(status.has_run for status in share_statuses(pod))
 
 
 def decision_annotations(
@@ -196,71 +238,6 @@ def decision_annotations(
     }
 
 
-def counted_as(before: Pod | None, pod: Pod, *, is_legacy: bool) -> tuple[Pod, bool]:
-    """Return the pod with the decision that counts, and whether the decision was edited."""
-    kept = None
-    if before is not None and pod.spec.node_name:
-        if before.spec.node_name:
-            kept = keep_decision(before, pod)
-        else:
-            kept = not_from_a_binding(before, pod, is_legacy=is_legacy)
-    return kept or pod, kept is not None or contradicts_decision(pod)
-
-
-def keep_decision(before: Pod, after: Pod) -> Pod | None:
-    """Return the pod ``after`` with the decision of ``before``; None if that is unchanged.
-
-    Once a pod is bound, its decision never changes, nor do its cards once the plugin has reported
-    them: later edits are ignored.
-    """
-    if not before.node or before.uid != after.uid:
-        return None
-    kept = {key: before.annotations.get(key) for key in PLACE_KEYS}
-    if before.annotations.get(ANNOTATION_RUNNING_ON):
-        kept[ANNOTATION_RUNNING_ON] = before.annotations[ANNOTATION_RUNNING_ON]
-    if all(after.annotations.get(key) == value for key, value in kept.items()):
-        return None
-    annotations = {k: v for k, v in after.annotations.items() if k not in kept}
-    annotations |= {key: value for key, value in kept.items() if value is not None}
-    metadata = replace(after.metadata, annotations=annotations)
-    return replace(after, metadata=metadata)
-
-
-def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | None:
-    """Return the newly bound pod ``after`` without its earlier decision; None if that is new.
-
-    Every Binding of ours writes all keys, with a unique time. Values that were on the unbound pod
-    and did not change were written by its user, and another scheduler bound it. On a node of Aliyun
-    gpushare's device plugin (``is_legacy``), an index without UUIDs is accepted, because Aliyun
-    gpushare's extender writes it before it binds.
-    """
-    if before.node or not after.node or before.uid != after.uid:
-        return None
-    keys = (ANNOTATION_CARDS,) if is_legacy else PLACE_KEYS
-    kept = (*keys, ANNOTATION_ASSUME_TIME)
-    is_preset = any(before.annotations.get(key) for key in keys) and all(
-        before.annotations.get(key) == after.annotations.get(key) for key in kept
-    )
-    if not is_preset:
-        return None
-    believed = {*PLACE_KEYS, ANNOTATION_RUNNING_ON}
-    annotations = {k: v for k, v in after.annotations.items() if k not in believed}
-    metadata = replace(after.metadata, annotations=annotations)
-    return replace(after, metadata=metadata)
-
-
-def contradicts_decision(pod: Pod) -> bool:
-    """Return whether ``running-on`` of a bound pod names other cards than its decision.
-
-    The device plugin starts containers only on the decided cards, so the value was edited.
-    """
-    decided = (pod.metadata.annotations or {}).get(ANNOTATION_CARDS)
-    if not (pod.spec.node_name and decided):
-        return False
-    running_on = _running_on(pod)
-    return bool(running_on) and set(running_on) != {uuid.strip() for uuid in decided.split(",")}
-
-
 def encode_running_on(request: Request, cards: Sequence[str]) -> str:
     return msgspec.json.encode(
         {
@@ -271,9 +248,11 @@ def encode_running_on(request: Request, cards: Sequence[str]) -> str:
     ).decode()
 
 
-def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share:
+def _share(
+    pod: Pod, units: int, cards: tuple[str, ...], why: str = "", *, starts_nowhere: bool = False
+) -> Share:
     meta, node = pod.metadata, pod.spec.node_name or ""
-    return Share(meta.uid, meta.namespace, meta.name, node, units, cards, why)
+    return Share(meta.uid, meta.namespace, meta.name, node, units, cards, why, starts_nowhere)
 
 
 def check_annotations(pod: Pod) -> None:
@@ -291,8 +270,12 @@ def check_annotations(pod: Pod) -> None:
             )
 
 
+def _amount(container: Container) -> str | int | None:
+    return container.limits.get(RESOURCE_MEMORY, container.requests.get(RESOURCE_MEMORY))
+
+
 def _units(container: Container) -> int:
-    amount = container.limits.get(RESOURCE_MEMORY, container.requests.get(RESOURCE_MEMORY))
+    amount = _amount(container)
     if amount is None:
         return 0
     try:
@@ -307,11 +290,15 @@ def _units(container: Container) -> int:
     return units
 
 
-def _holds_devices(container: Container) -> bool:
+def _counted(container: Container) -> int:
+    """Return the units that count for a container of a bound pod, as ``units_of`` does."""
+    amount = _amount(container)
+    if amount is None:
+        return 0
     try:
-        return _units(container) > 0
-    except RequestError:
-        return True
+        return min(MOST_NODE_UNITS, parse_units(amount))
+    except QuantityError:
+        return MOST_NODE_UNITS
 
 
 def _sets_cards(container: Container) -> bool:
@@ -354,7 +341,7 @@ def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
     uuids = _decided_uuids(pod, inventory)
     if not pod.annotations.get(ANNOTATION_CARDS):
         # Decided by the driver's minor number, which a reboot may change.
-        running_on = _running_on(pod)
+        running_on = running_on_cards(pod)
         uuids = running_on if len(running_on) == len(uuids) else uuids
     if inventory is None:
         return uuids
@@ -367,7 +354,7 @@ def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
     return tuple(cards)
 
 
-def _running_on(pod: Pod) -> tuple[str, ...]:
+def running_on_cards(pod: Pod) -> tuple[str, ...]:
     """Return the cards in ``running-on``; none if it is absent or unreadable."""
     written = (pod.metadata.annotations or {}).get(ANNOTATION_RUNNING_ON)
     if not written:

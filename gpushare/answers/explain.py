@@ -330,7 +330,7 @@ def _view_node(known: Known, request: Request, node: _Judged) -> NodeView:
         cards=[_view_card(known, account, entry, request, shares) for entry in account.cards]
         if account is not None
         else [],
-        unplaced=[_holder(known, share) for share in shares if share.is_unplaced],
+        unplaced=[_holder(known, share) for share in shares if share.units_everywhere],
         unit_mib=account.inventory.unit_mib if account is not None else 0,
     )
 

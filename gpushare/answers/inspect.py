@@ -5,9 +5,8 @@ from collections.abc import Generator, Mapping
 import msgspec
 
 from gpushare.cards.model import BY_POD, Share
-from gpushare.ledger.accounts import CardAccount
+from gpushare.ledger.accounts import CardAccount, used_by_pods
 from gpushare.ledger.ledger import Ledger
-from gpushare.objects.quantity import MAX_UNITS
 
 
 class PodUse(msgspec.Struct):
@@ -37,10 +36,13 @@ class Device(msgspec.Struct):
 
 
 class UnplacedPod(msgspec.Struct):
+    """``on_every_card``: the pod may run on any card, so its units count on each of them."""
+
     name: str
     namespace: str
     units: int
     why: str
+    on_every_card: bool = msgspec.field(name="onEveryGPU", default=True)
 
 
 class NodeView(msgspec.Struct):
@@ -81,7 +83,13 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     """Return a view of a node's cards and their pods; None if gpushare does not know the node."""
     shares = sorted(ledger.shares(name), key=BY_POD)
     unplaced = [
-        UnplacedPod(share.name, share.namespace, share.units, share.why_unplaced)
+        UnplacedPod(
+            share.name,
+            share.namespace,
+            share.units,
+            share.why_unplaced,
+            on_every_card=not share.starts_nowhere,
+        )
         for share in shares
         if share.is_unplaced
     ]
@@ -92,8 +100,7 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
         return NodeView(name, 0, 0, [], 0, unplaced, problem or "node reports no cards")
     devices = [_view_card(entry, shares) for entry in account.cards]
     total = sum(device.total for device in devices)
-    used = sum(device.used for device in devices) + sum(pod.units for pod in unplaced)
-    used = min(used, MAX_UNITS)  # the most that readers in other languages support
+    used = used_by_pods(account, shares)
     found = account.inventory
     return NodeView(name, total, used, devices, found.unit_mib, unplaced, problem, found.plugin)
 

@@ -3,6 +3,7 @@
 Python's garbage collector does not examine those of which there is one for each pod.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -120,7 +121,7 @@ class Request(msgspec.Struct, gc=False, frozen=True):
     exposes_cards: bool = False
 
     def __post_init__(self) -> None:
-        units = _effective_units(self.containers)
+        units = effective_units(self.containers)
         force_setattr(self, "units", units)
         force_setattr(self, "units_per_card", units // self.card_count)
         force_setattr(self, "sets_cards", any(c.sets_cards for c in self.containers))
@@ -145,27 +146,31 @@ class Request(msgspec.Struct, gc=False, frozen=True):
         )
 
 
-def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
+def effective_units(containers: Iterable[ContainerRequest]) -> int:
     """Return the most units that are in use at the same time (KEP-753).
 
     Containers and sidecars add up; an init container runs alongside the sidecars before it.
     """
-    at_start = sidecars = 0
+    at_start = sidecars = apps = 0
     for container in containers:
-        if container.kind is ContainerKind.SIDECAR:
+        if container.kind is ContainerKind.APP:
+            apps += container.units
+        elif container.kind is ContainerKind.SIDECAR:
             sidecars += container.units
             at_start = max(at_start, sidecars)
-        elif container.kind is ContainerKind.INIT:
+        else:
             at_start = max(at_start, sidecars + container.units)
-    apps = sum(c.units for c in containers if c.kind is ContainerKind.APP)
     return max(at_start, apps + sidecars)
 
 
 class Share(msgspec.Struct, gc=False, frozen=True):
     """The share of a bound pod: ``units`` of each card in ``cards`` (UUIDs).
 
-    A share without cards is *unplaced*: the pod is on ``node``, but its cards are unknown, so its
-    units count as used on every card there. ``why_unplaced`` then states the reason.
+    A share without cards is *unplaced*: the pod is on ``node``, but its cards are unknown, and
+    ``units`` are those of the whole pod. ``why_unplaced`` then states the reason. It may run on any
+    card, so its units count on every card there, unless it ``starts_nowhere``: the device plugin
+    refuses every start of the pod, so it uses no card. What it takes from the node's sum of units
+    counts in any case, because the kubelet gives it that many devices.
     """
 
     pod_uid: str
@@ -175,6 +180,7 @@ class Share(msgspec.Struct, gc=False, frozen=True):
     units: int
     cards: tuple[str, ...] = ()
     why_unplaced: str = ""
+    starts_nowhere: bool = False
 
     @property
     def pod_key(self) -> str:
@@ -183,6 +189,15 @@ class Share(msgspec.Struct, gc=False, frozen=True):
     @property
     def is_unplaced(self) -> bool:
         return not self.cards
+
+    @property
+    def units_everywhere(self) -> int:
+        """Return the units that count on every card of the node; 0 unless the share is unplaced."""
+        return 0 if self.cards or self.starts_nowhere else self.units
+
+    def may_use(self, uuid: str) -> bool:
+        """Return whether its units count on this card of its node."""
+        return uuid in self.cards or self.units_everywhere > 0
 
 
 BY_POD: Final = attrgetter("namespace", "name")  # sorts shares for people

@@ -40,8 +40,9 @@ class Reserve(msgspec.Struct, gc=False, frozen=True):
 class CardAccount(msgspec.Struct, gc=False, frozen=True):
     """Units of one card. ``free`` is at least 0; ``overcommitted`` is what exceeds the card.
 
-    ``reserved`` are units of reserves and holds, ``claimed`` those of claims that count against the
-    pod in question. ``free`` is computed once because filter reads it for thousands of nodes.
+    ``unplaced`` are units of pods that may run on any card of the node, ``reserved`` those of
+    reserves and holds, ``claimed`` those of claims that count against the pod in question. ``free``
+    is computed once because filter reads it for thousands of nodes.
     """
 
     card: Card
@@ -75,6 +76,17 @@ class NodeAccount(msgspec.Struct, gc=False, frozen=True):
     open: tuple[CardAccount, ...]
     largest_free: tuple[int, ...]
     largest: tuple[int, ...]
+
+
+def used_by_pods(account: NodeAccount, shares: Iterable[Share]) -> int:
+    """Return the units that pods use of a node, which has these ``shares``.
+
+    Unplaced pods count once, and together at most with what the others leave: the kubelet has no
+    more devices to give them.
+    """
+    used = sum([entry.used for entry in account.cards])
+    left = sum([entry.card.units for entry in account.cards]) - used
+    return used + min(sum([each.units for each in shares if each.is_unplaced]), max(0, left))
 
 
 def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
@@ -163,7 +175,7 @@ class NodeEntry(msgspec.Struct, gc=False, eq=False):
         for share in self.shares.values():
             units, uuids = share.units, share.cards
             if not uuids:
-                unplaced += units
+                unplaced += share.units_everywhere
             for uuid in uuids:
                 used[uuid] = used.get(uuid, 0) + units
         here = {card.uuid for card in inventory.cards}

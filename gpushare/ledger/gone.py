@@ -42,7 +42,7 @@ class Gone:
         for uid in self._pods.get(node, ()):
             share = self._ledger.share(uid)
             if share is not None and share.node == node:
-                found.unplaced += share.units if share.is_unplaced else 0
+                found.unplaced += share.units_everywhere
                 for uuid in share.cards:
                     found.units[uuid] = found.units.get(uuid, 0) + share.units
             for name, amount in self._requests_used(uid):

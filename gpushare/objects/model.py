@@ -9,7 +9,13 @@ from typing import Final
 
 import msgspec
 
-from gpushare.contract import CDI_ANNOTATIONS, CDI_OF_CARDS, GATE_ADMISSION, RESOURCE_MEMORY
+from gpushare.contract import (
+    ANNOTATION_MIRROR,
+    CDI_ANNOTATIONS,
+    CDI_OF_CARDS,
+    GATE_ADMISSION,
+    RESOURCE_MEMORY,
+)
 from gpushare.objects.scheduling import (
     Affinity,
     ContainerPort,
@@ -181,11 +187,16 @@ class _Object(msgspec.Struct, gc=False, frozen=True):
 
 
 class Pod(_Object, gc=False, frozen=True):
-    """``excess`` names parts that are too large to be read; the API server never sets it."""
+    """A pod with what this program knows of it, which the API server never sets.
+
+    ``excess`` names parts that are too large to be read. ``was_edited``: the API server has or had
+    another decision on the pod than the one here, and the device plugin may have followed it.
+    """
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     excess: str = msgspec.field(name="gpushare.aliyun.com/excess", default="")
+    was_edited: bool = msgspec.field(name="gpushare.aliyun.com/edited", default=False)
 
     @property
     def key(self) -> str:
@@ -279,6 +290,11 @@ class Pod(_Object, gc=False, frozen=True):
     def has_controller(self) -> bool:
         """Return whether a controller replaces the pod when it is deleted."""
         return any(owner.controller for owner in self.metadata.owner_references or ())
+
+    @property
+    def is_static(self) -> bool:
+        """Return whether a kubelet made the pod from a file: evicting it only makes it again."""
+        return ANNOTATION_MIRROR in self.annotations
 
     @property
     def keeps_apart(self) -> bool:

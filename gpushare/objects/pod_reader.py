@@ -2,8 +2,9 @@
 
 Any user who may create pods decides how many labels, variables or tolerations they have. The API
 server accepts 1.5 MiB, which is up to 9 MiB of JSON, because it writes ``<`` as six bytes. Parts
-that gpushare does not use are dropped. Parts that are too large are not decoded: the pod then has
-``excess``, and is rejected. The share of a bound pod is read regardless.
+that gpushare does not use are dropped. Parts that are too large are not decoded, and too many
+containers are summed up: the pod then has ``excess``, and is rejected. The share of a bound pod is
+read regardless.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,14 @@ from gpushare.contract import (
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
+from gpushare.objects.many_containers import (
+    ENDED,
+    MOST_CONTAINERS,
+    PRESENT,
+    RUNS,
+    has_too_many,
+    sum_up,
+)
 from gpushare.objects.model import (
     ActualResources,
     Container,
@@ -36,9 +45,7 @@ from gpushare.objects.model import (
     PodStatus,
     Resizable,
     Resources,
-    Terminated,
     kind_opened_by,
-    names_memory,
 )
 from gpushare.objects.scheduling import (
     Affinity,
@@ -55,7 +62,6 @@ MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded in one step
 MOST_PARTS_BYTES: Final = 16 * 1024  # of JSON, of affinity, selector and the like together
 MOST_RESOURCES_BYTES: Final = 16 * 1024  # of JSON, of all containers of a larger pod
 MOST_ENV_BYTES: Final = 64 * 1024  # of JSON, of all containers of a larger pod
-MOST_CONTAINERS: Final = 256  # app containers, and init containers
 MOST_TOLERATIONS: Final = 128
 MOST_CONDITIONS: Final = 32
 MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message, and of the status's own
@@ -78,6 +84,7 @@ ANNOTATIONS: Final = {
     contract.ANNOTATION_ASSIGNED: MOST_VALUE,
     contract.ANNOTATION_RUNNING_ON: MOST_RUNNING_ON,
     contract.ANNOTATION_SEEN: MOST_VALUE,
+    contract.ANNOTATION_MIRROR: 0,
     contract.ANNOTATION_KUEUE_GROUP: MOST_VALUE,
     contract.ANNOTATION_KUEUE_COUNT: MOST_VALUE,
     contract.ANNOTATION_KUEUE_SERVING: MOST_VALUE,
@@ -112,9 +119,6 @@ _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 _HOST_PORT: Final = (ContainerPort(1),)
 _VOLUME: Final = (Volume(persistent_volume_claim=Present()),)
 _CLAIM: Final = (Present(),)
-_PRESENT: Final = "present"
-_RUNS: Final = ContainerState(running=Present())
-_ENDED: Final = ContainerState(terminated=Terminated("9999"))
 # A string cannot contain them: quotes in it are escaped.
 _NAMES_HOST_PORT: Final = b'"hostPort":'
 _NAMES_OF_VOLUMES: Final = tuple(
@@ -196,10 +200,6 @@ class _CommonAmounts(msgspec.Struct):
     bytes: str | int | None = msgspec.field(name=_COMMON[3], default=None)
     storage: str | int | None = msgspec.field(name=_COMMON[4], default=None)
 
-    @property
-    def ours(self) -> bool:
-        return self.memory is not None or self.count is not None
-
 
 class _CommonResources(msgspec.Struct):
     limits: _CommonAmounts | None = None
@@ -241,8 +241,9 @@ def pod_of(parts: UndecodedPod) -> Pod:
         left -= len(raw)
         return msgspec.json.decode(raw, type=kind)
 
-    found = (*(spec.containers or ()), *(spec.init_containers or ()))
-    size = sum(len(each.resources) for each in found)
+    apps, inits = spec.containers or (), spec.init_containers or ()
+    size = sum(len(each.resources) for each in (*apps, *inits))
+    containers = _amounts_only if max(len(apps), len(inits)) > MOST_CONTAINERS else _containers
     resources = resources_reader(size)
     if size > MOST_RESOURCES_BYTES:
         excess.append(
@@ -264,8 +265,8 @@ def pod_of(parts: UndecodedPod) -> Pod:
     )
     pod_spec = PodSpec(
         node_name=spec.node_name,
-        containers=_containers(spec.containers, resources),
-        init_containers=_containers(spec.init_containers, resources),
+        containers=containers(spec.containers, resources),
+        init_containers=containers(spec.init_containers, resources),
         priority=spec.priority,
         preemption_policy=spec.preemption_policy,
         overhead=part(spec.overhead, dict[str, str | int], "spec.overhead"),
@@ -321,10 +322,6 @@ def _containers(
 ) -> tuple[Container, ...] | None:
     if found is None:
         return None
-    if len(found) > MOST_CONTAINERS:
-        # Keep one more than is read, to show the excess; one that names our resources is first.
-        first = next(filter(_asks, found), found[0])
-        found = [first, *found[:MOST_CONTAINERS]]
     env = _decode_env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
     return tuple(
         Container(
@@ -338,22 +335,18 @@ def _containers(
     )
 
 
+def _amounts_only(
+    found: list[_Container] | None, resources: Callable[[msgspec.Raw], Resources | None]
+) -> tuple[Container, ...] | None:
+    """Return containers that will be summed up, with what counts in the sum."""
+    return tuple(
+        Container(each.name, resources(each.resources), each.restart_policy) for each in found or ()
+    )
+
+
 def _names_any(raw: msgspec.Raw, names: Sequence[bytes]) -> bool:
     text = bytes(raw)
     return any(name in text for name in names)
-
-
-def _asks(container: _Container) -> bool:
-    """Return whether its resources name ours, rather than contain their names in others."""
-    if len(container.resources) <= len(RESOURCE_MEMORY):
-        return False
-    resources = bytes(container.resources)
-    if not (RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources):
-        return False
-    found = _decode_common(container.resources)
-    return found is not None and any(
-        each is not None and each.ours for each in (found.limits, found.requests)
-    )
 
 
 def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
@@ -384,6 +377,8 @@ def _amounts(found: _CommonAmounts | None) -> dict[str, str | int] | None:
 def _drop_what_is_not_read(pod: Pod) -> None:
     """Drop parts in place: nothing else references the pod yet."""
     _drop_metadata(pod.metadata)
+    if has_too_many(pod):
+        sum_up(pod)
     _drop_spec(pod)
     _drop_actual_resources(pod)
     _drop_status(pod.status)
@@ -396,15 +391,9 @@ def _drop_spec(pod: Pod) -> None:
         found = f"spec.tolerations has {len(tolerations)} entries: use at most {MOST_TOLERATIONS}"
         force_setattr(pod, "excess", pod.excess or found)
         force_setattr(spec, "tolerations", None)
-    for name in ("containers", "init_containers"):
-        containers: tuple[Container, ...] = getattr(spec, name) or ()
-        if len(containers) > MOST_CONTAINERS + 1:
-            named = sorted(containers, key=lambda each: not _names_ours(each))
-            containers = tuple(named[: MOST_CONTAINERS + 1])
-            force_setattr(spec, name, containers)
-        for container in containers:
-            _drop_variables(container)
-            _drop_ports(container)
+    for container in (*pod.init_containers, *pod.containers):
+        _drop_variables(container)
+        _drop_ports(container)
     if spec.volumes is not None:
         is_restricted = any(volume.restricts for volume in spec.volumes)
         force_setattr(spec, "volumes", _VOLUME if is_restricted else None)
@@ -436,7 +425,7 @@ def _is_as_asked(found: ActualResources | Resizable | None, asked: Mapping[str, 
 def _drop_status(status: PodStatus) -> None:
     """Keep of times and IDs, which differ between pods, only what is read of them."""
     if status.start_time:
-        force_setattr(status, "start_time", _PRESENT)
+        force_setattr(status, "start_time", PRESENT)
     if status.message and len(status.message) > MOST_MESSAGE:
         force_setattr(status, "message", status.message[:MOST_MESSAGE])
     if status.conditions:
@@ -448,7 +437,7 @@ def _drop_status(status: PodStatus) -> None:
             statuses = tuple(started[:MOST_CONTAINERS])
             force_setattr(status, name, statuses)
         for each in statuses:
-            force_setattr(each, "container_id", _PRESENT if each.container_id else None)
+            force_setattr(each, "container_id", PRESENT if each.container_id else None)
             force_setattr(each, "state", _short_state(each.state))
             force_setattr(each, "last_state", _short_state(each.last_state))
 
@@ -456,14 +445,14 @@ def _drop_status(status: PodStatus) -> None:
 def _short_state(state: ContainerState | None) -> ContainerState | None:
     if state is None or not state.has_run:
         return None
-    return _ENDED if state.running is None else _RUNS
+    return ENDED if state.running is None else RUNS
 
 
 def _drop_metadata(meta: ObjectMeta) -> None:
     if meta.annotations:
         opening = _opening(meta.annotations)
         force_setattr(meta, "annotations", _kept(meta.annotations, ANNOTATIONS) | opening)
-    if meta.labels:
+    if meta.labels is not None:
         force_setattr(meta, "labels", _kept(meta.labels, LABELS) or None)
     owners = meta.owner_references or ()
     if len(owners) > 1:  # one may be the controller
@@ -485,10 +474,6 @@ def _drop_ports(container: Container) -> None:
     if container.ports is not None:
         found = any(port.host_port for port in container.ports)
         force_setattr(container, "ports", _HOST_PORT if found else None)
-
-
-def _names_ours(container: Container) -> bool:
-    return names_memory(container) or RESOURCE_COUNT in container.limits
 
 
 def _short(condition: PodCondition) -> PodCondition:

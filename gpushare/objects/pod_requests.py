@@ -11,7 +11,6 @@ from typing import Final
 
 from gpushare.errors import QuantityError, RequestError
 from gpushare.objects.model import ActualResources, Container, Pod, Resizable, Resources
-from gpushare.objects.pod_reader import MOST_CONTAINERS
 from gpushare.objects.quantity import parse_quantity
 
 MILLI: Final = 1000
@@ -34,6 +33,16 @@ def requests_of(pod: Pod) -> Amounts:
     amount counts. A limit without a request counts as the request, as the API server defaults it.
     Raises RequestError if an amount cannot be read.
     """
+    found = requests_of_containers(pod)
+    if pod.spec.resources is not None:
+        _replace(found, pod)
+    _add(found, read_amounts(pod.spec.overhead or {}, "overhead"))
+    _add(found, {PODS: MILLI})
+    return found
+
+
+def requests_of_containers(pod: Pod) -> Amounts:
+    """Return the effective requests of all containers, as they count in ``requests_of``."""
     actual = _actual(pod)
     apps: Amounts = {}
     for container in pod.spec.containers or ():
@@ -49,18 +58,11 @@ def requests_of(pod: Pod) -> Amounts:
             total = sidecars.get(name, 0) + amount
             at_start[name] = max(at_start.get(name, 0), total)
     _add(apps, sidecars)
-    found = {name: max(apps.get(name, 0), at_start.get(name, 0)) for name in apps | at_start}
-    if pod.spec.resources is not None:
-        _replace(found, pod)
-    _add(found, read_amounts(pod.spec.overhead or {}, "overhead"))
-    _add(found, {PODS: MILLI})
-    return found
+    return {name: max(apps.get(name, 0), at_start.get(name, 0)) for name in apps | at_start}
 
 
 def resources_used(pod: Pod) -> Requests | None:
     """Return what a bound pod uses of its node, for ResourceUse; None if it cannot be read."""
-    if max(len(pod.containers), len(pod.init_containers)) > MOST_CONTAINERS:
-        return None  # not all of them were read
     try:
         return as_requests(requests_of(pod))
     except RequestError:

@@ -21,6 +21,9 @@ _SMALL: Final = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction
 _SCALES: Final[dict[str, Fraction | int]] = {**_BINARY, **_DECIMAL, **_SMALL}
 
 MAX_UNITS: Final = 2**63 - 1
+# No node has more: 1024 cards of a TiB in units of a MiB. The kubelet's list of devices, of at most
+# 4 MiB, ends far below.
+MOST_NODE_UNITS: Final = 2**30
 _PLAIN: Final = 18  # any number with so many digits is below MAX_UNITS
 _LONGEST: Final = 64  # the API server's canonical forms are far shorter
 

@@ -51,7 +51,7 @@ class NodeEnds:
         if entry.card.units < units:
             return None
         missing = units - (entry.card.units - entry.committed)
-        here = [each for each in self._shares if each.is_unplaced or entry.card.uuid in each.cards]
+        here = [each for each in self._shares if each.may_use(entry.card.uuid)]
         ended: list[Share] = []
         for share in sorted(here, key=lambda each: (-each.units, each.pod_key)):
             if missing <= 0:
@@ -69,7 +69,7 @@ class NodeEnds:
     def _add(self, spares: list[int], share: Share, units: int) -> None:
         """Add units to the spares of the cards that a share uses."""
         for place, entry in enumerate(self._open):
-            if share.is_unplaced or entry.card.uuid in share.cards:
+            if share.may_use(entry.card.uuid):
                 spares[place] += units
 
 

@@ -132,7 +132,7 @@ def _load_of_one(one: Candidate) -> Load:
         return Load(one.node, (), 0, one.requests)
     units = share.units
     cards = tuple([(uuid, units) for uuid in share.cards])
-    return Load(one.node, cards, 0 if cards else units, one.requests)
+    return Load(one.node, cards, share.units_everywhere, one.requests)
 
 
 def _load(name: str, here: Sequence[Candidate]) -> Load:
@@ -144,8 +144,7 @@ def _load(name: str, here: Sequence[Candidate]) -> Load:
             much = share.units
             for uuid in share.cards:
                 units[uuid] = units.get(uuid, 0) + much
-            if not share.cards:
-                unplaced += much
+            unplaced += share.units_everywhere
     amounts: dict[str, int] = {}
     # By identity: pods with equal requests have one object for them, and few are different.
     requests = list(map(_requests, here))

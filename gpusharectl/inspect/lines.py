@@ -53,7 +53,8 @@ def draw(
         for pod in node.unplaced:
             line = Text(f"  {_UNPLACED[0]:>{widths.index}} ", style=_UNPLACED[1])
             amount = needed_gib(pod.units * unit)
-            line.append(f"{pod.namespace}/{pod.name}  {amount}, on an unknown GPU: ")
+            where = "on an unknown GPU" if pod.on_every_card else "on no GPU"
+            line.append(f"{pod.namespace}/{pod.name}  {amount}, {where}: ")
             yield line.append(pod.why)
 
 
@@ -127,7 +128,7 @@ def _card(
     parts: list[_Part] = [
         (_SHARES[place % len(_SHARES)], pod.used) for place, pod in enumerate(card.pods)
     ]
-    unplaced = sum(pod.units for pod in node.unplaced)
+    unplaced = sum(pod.units for pod in node.unplaced if pod.on_every_card)
     if overview.namespace:
         others = max(0, card.total - card.free - card.used - unplaced)
         parts += [(_UNPLACED, unplaced), (OTHERS, others)]

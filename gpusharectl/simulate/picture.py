@@ -84,7 +84,7 @@ class Painter:
                 legend.append(fill if fill.strip() else "  ", style)
                 amount = view.needed(pod.units, self._unit)
                 below.append(legend.append(f" {pod.name} {amount}"))
-        unplaced = sum(pod.units for pod in node.unplaced)
+        unplaced = sum(pod.units for pod in node.unplaced if pod.everywhere)
         rest = self._width - ends[-1]
         odd = min(rest, -(-self._width * unplaced // card.units) if card.units else 0)
         line.append(_UNPLACED * odd + _FREE * (rest - odd), "dim")

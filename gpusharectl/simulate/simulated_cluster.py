@@ -458,7 +458,7 @@ class SimulatedCluster:
                 )
             )
         unplaced = [
-            view.Unplaced(s.namespace, s.name, s.units, s.why_unplaced)
+            view.Unplaced(s.namespace, s.name, s.units, s.why_unplaced, not s.starts_nowhere)
             for s in shares
             if s.is_unplaced
         ]

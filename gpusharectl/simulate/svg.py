@@ -110,7 +110,7 @@ def _card(
             f'class="{look} p{color}"/>{_label(pod, x, middle, wide)}</g>'
         )
         x += wide
-    unplaced = sum(pod.units for pod in node.unplaced)
+    unplaced = sum(pod.units for pod in node.unplaced if pod.everywhere)
     if unplaced:
         wide = min(unplaced * scale, _LEFT + _BAR - x)
         yield f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" class="u"/>'

@@ -24,12 +24,13 @@ class Share(_View, frozen=True):
 
 
 class Unplaced(_View, frozen=True):
-    """A bound pod whose GPUs are unknown; its units count on every GPU of the node."""
+    """A bound pod whose GPUs are unknown; ``everywhere``: its units count on each of the node's."""
 
     namespace: str
     name: str
     units: int
     why: str
+    everywhere: bool
 
 
 class Card(_View, frozen=True):

@@ -10,7 +10,7 @@ from gpushare.text.amounts import needed_gib
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, describe, is_running, pod
+from localcluster.workloads import Workloads, container, describe, is_running, pod
 from tests.cluster.expect import (
     CARDS,
     assigned,
@@ -19,6 +19,7 @@ from tests.cluster.expect import (
     let_kubelet_forget,
     start_kubelet,
     sums_are_right,
+    wait_event,
 )
 from tests.cluster.history import History
 
@@ -198,6 +199,55 @@ def test_a_pod_bound_by_hand_fails(gpushare: Gpushare, pods: Workloads, history:
     assert text in pods.get("by-hand")["status"]["message"]
     [message] = told(gpushare, "by-hand", "GpushareCannotStart")
     assert text in message
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_a_pod_of_many_containers_made_with_a_node_fails_and_closes_nothing(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    history.allow_stranger("many")
+    others = [container(f"other-{number}", None) for number in range(256)]
+    pods.create(pod("many", containers=[container("main", 1), *others], nodeName=NODE))
+
+    def alive() -> str | None:
+        found = pods.get("many")
+        return None if found["status"]["phase"] == "Failed" else describe(found)
+
+    wait_until("the pod of many containers to fail", alive, seconds=60)
+    assert "no GPU was chosen for pod" in pods.get("many")["status"]["message"]
+    pods.run(pod("ordinary", CARD_MIB, node=NODE))
+    [node] = gpushare.inspect(NODE)
+    assert (node["usedGPU"], node["unplaced"]) == (CARD_MIB, [])
+    sums_are_right(gpushare, pods)
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_a_pod_made_with_a_node_takes_no_card_from_others_and_is_evicted(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    """While the kubelet is away, nobody fails the pod."""
+    history.allow_stranger("bare")
+    let_kubelet_forget(pods, NODE)
+    gpushare.cluster.stop(KUBELET)
+    pods.create(pod("bare", CARD_MIB, nodeName=NODE))
+
+    def unseen() -> str | None:
+        [node] = gpushare.inspect(NODE)
+        names = [each["name"] for each in node["unplaced"]]
+        return None if names == ["bare"] else str(names)
+
+    wait_until("the pod to count", unseen, seconds=20)
+    [node] = gpushare.inspect(NODE)
+    assert node["usedGPU"] == CARD_MIB, "it counts once"
+    assert [card["free"] for card in node["devs"]] == [CARD_MIB, CARD_MIB]
+    pods.create(pod("ordinary", CARD_MIB, node=NODE, metadata={"labels": {"app": "ordinary"}}))
+    assert wait_bound(pods, "app=ordinary") == "ordinary"
+    wait_event(pods, "bare", "evicted: it was bound to node")
+    start_kubelet(gpushare, NODE)
+    pods.wait_gone("bare", seconds=60)
+    pods.wait_running("ordinary", seconds=60)
+    env_is_card_on_record(pods, "ordinary")
+    sums_are_right(gpushare, pods)
 
 
 @pytest.mark.usefixtures("unguarded")

@@ -27,6 +27,7 @@ from typing import Literal
 import grpc
 
 from deviceplugin.kubelet.node_pod import NodePod
+from gpushare.cards.model import ContainerRequest
 from gpushare.contract import RESOURCE_MEMORY
 from protos.deviceplugin.v1beta1 import api_pb2
 
@@ -55,6 +56,12 @@ def checkpoint(
 
 class Rejected(Exception):
     """The pod is Failed for good."""
+
+
+def _asked_unread(pod: NodePod) -> list[ContainerRequest]:
+    """Return what a kubelet reads of containers that the plugin does not."""
+    amounts = ((each.name, int(each.limits.get(RESOURCE_MEMORY, 0))) for each in pod.containers)
+    return [ContainerRequest(name, units) for name, units in amounts if units]
 
 
 class FakeKubelet:
@@ -219,7 +226,7 @@ class FakeKubelet:
         """Add the pod, then ask for its devices, container by container; Rejected if refused."""
         self.pods.append(pod)
         reusable: set[str] = set()
-        for container in pod.asked or ():
+        for container in pod.asked if pod.asked is not None else _asked_unread(pod):
             ids = await self._choose(container.units, reusable)
             try:
                 answer = await self.allocate(sorted(ids, key=hash))

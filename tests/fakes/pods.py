@@ -104,3 +104,7 @@ def as_running(owner: NodePod) -> NodePod:
 def container(name: str, units: int) -> Container:
     limits = {RESOURCE_MEMORY: str(units)} if units else None
     return Container(name=name, resources=Resources(limits=limits))
+
+
+# With these, a pod has more containers than are read.
+TOO_MANY = tuple(container(f"other-{n}", 0) for n in range(256))

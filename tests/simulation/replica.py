@@ -144,7 +144,7 @@ class Replica:
             PatchRight(kube, clock),
         )
         self._stuck = StuckEvictor(
-            cluster.pods, writer, lambda *_: None, clock, after_seconds=EVICT_AFTER_SECONDS
+            cluster.state, writer, lambda *_: None, after_seconds=EVICT_AFTER_SECONDS
         )
         self._overbooked = OverbookedEvictor(cluster.state, writer, lambda *_: None, clock)
         self._reconciler = Reconciler(

@@ -59,7 +59,7 @@ function segments(card, node, unit) {
     used = Math.max(used, at + units);
   };
   for (const pod of card.pods) add("pod", `${pod.namespace}/${pod.name}`, pod.name, pod.usedGPU);
-  for (const pod of node.unplaced) add("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units);
+  for (const pod of node.unplaced.filter((each) => each.onEveryGPU)) add("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units);
   if (card.reserved) add("reserved", "!", "reserved", card.reserved);
   if (!card.claimed) return found;
   // What others use until they have ended is drawn on top of them.
@@ -108,7 +108,7 @@ function problems(wire, cards, unit, clusterUnit) {
     if (card.health !== "healthy") found.push(`GPU ${card.id} is ${card.health}`);
     if (card.over) found.push(`GPU ${card.id} has more pods than memory`);
   }
-  for (const pod of wire.unplaced) found.push(`${pod.name} is on an unknown GPU`);
+  for (const pod of wire.unplaced) found.push(`${pod.name} is on ${pod.onEveryGPU ? "an unknown" : "no"} GPU`);
   return found;
 }
 

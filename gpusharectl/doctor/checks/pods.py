@@ -6,13 +6,9 @@ from itertools import islice
 from typing import Final
 
 from gpushare.annotations import inventory
+from gpushare.annotations.edited_decisions import contradicts_decision
 from gpushare.annotations.mistaken_names import suggestion
-from gpushare.annotations.pod_annotations import (
-    asks_for_share,
-    contradicts_decision,
-    request_of,
-    share_of,
-)
+from gpushare.annotations.pod_annotations import asks_for_share, request_of, share_of
 from gpushare.cards.model import Inventory
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
@@ -41,9 +37,9 @@ _REPLACE: Final = "delete it; its owner creates another: kubectl -n {namespace} 
 
 WITHOUT_DECISION = problem(
     "PodWithoutDecision",
-    "its GPU is unknown, so its units count on every GPU of the node, and its containers do not "
-    "start; a kube-scheduler without the extender placed it",
-    f"configure the extender in its kube-scheduler (above), then {_REPLACE}",
+    "its containers do not start: a kube-scheduler without the extender placed it, or it was "
+    "created with spec.nodeName",
+    f"configure the extender in its kube-scheduler (above), or omit spec.nodeName; then {_REPLACE}",
 )
 UNPLACED = problem(
     "PodUnplaced",

@@ -11,7 +11,7 @@ from deviceplugin.errors import KubeletError
 from deviceplugin.server import kubelet_outage
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.kubelet import FakeKubelet, Rejected
-from tests.fakes.pods import pod
+from tests.fakes.pods import TOO_MANY, pod
 from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.waiting import eventually
 
@@ -115,6 +115,16 @@ async def test_a_pod_without_a_decision_is_rejected_with_the_cause_and_an_event(
         await kubelet.admit(pod("stranger", 8))
     await eventually(lambda: plugin.writes.events)
     assert not plugin.writes.conditions, "it has failed for good"
+
+
+async def test_a_pod_whose_amounts_cannot_be_read_is_rejected_and_no_other(plugin, kubelet) -> None:
+    good = pod("good", 8, cards=(SECOND,))
+    for decided in ({}, {"cards": (FIRST,)}):
+        stranger = pod("stranger", 1, others=TOO_MANY, **decided)
+        with pytest.raises(Rejected, match=r"no GPU was chosen|more than 256 containers"):
+            await kubelet.admit(stranger)
+    await kubelet.admit(good)
+    await kubelet.pre_start(good)
 
 
 async def test_an_unhealthy_gpu_is_an_error_never_another_gpu(plugin, kubelet) -> None:

@@ -8,6 +8,7 @@ import pytest
 from extender.decisions.pod_records import AGAIN_SECONDS
 from extender.page.cluster_feed import ClusterFeed
 from gpushare.contract import (
+    ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
     ANNOTATION_NODE_POLICY,
     RESOURCE_COUNT,
@@ -215,10 +216,10 @@ async def test_a_bound_pod_says_where_it_is(client):
 
 
 async def test_a_bound_pod_whose_card_cannot_be_told_says_why(client, bench):
-    bench.add(pod("odd", 3, node="n"))
+    bench.add(pod("odd", 3, node="n", annotations={ANNOTATION_CARDS: "gone"}))
     found = await explain(client, "odd")
     assert "is unknown" in found["says"]
-    assert "no decision" in found["places"][0]["problem"]
+    assert "not in the node" in found["places"][0]["problem"]
     waiting = await explain(client, "waits")
     [shown] = [each for each in waiting["nodes"] if each["name"] == "n"]
     assert [each["name"] for each in shown["unplaced"]] == ["odd"]

@@ -35,7 +35,7 @@ def test_a_small_share_is_seen_and_no_bar_is_too_long():
 
 
 def test_trouble_is_named():
-    odd = {"name": "odd", "units": 4, "why": "no decision"}
+    odd = {"name": "odd", "units": 4, "why": "no decision", "onEveryGPU": True}
     shown = draw([node(card(16, health="unhealthy"), unplaced=[odd], problem="unreadable")])
     assert "unhealthy" in shown
     assert "odd 4: no decision" in shown

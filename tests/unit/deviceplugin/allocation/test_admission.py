@@ -5,7 +5,7 @@ import pytest
 from deviceplugin.allocation.admission import How, find
 from deviceplugin.errors import NoMatch
 from deviceplugin.kubelet.node_pod import NodePod
-from tests.fakes.pods import pod
+from tests.fakes.pods import TOO_MANY, pod
 
 
 def seen(milliseconds: float) -> str:
@@ -97,10 +97,41 @@ def test_no_match_names_the_request_and_the_nearest_misses() -> None:
     limits = broken.spec.containers[0].resources.limits
     limits["aliyun.com/gpu-mem"] = "4.5"
     broken = NodePod.of(broken)
+    holders = {each.uid: {"app-0"} for each in (served, broken)}
     with pytest.raises(NoMatch) as missed:
-        find([served, other, broken, pod("none", 0)], {served.uid: {"app-0"}}, 4, None)
+        find([served, other, broken, pod("none", 0)], holders, 4, None)
     text = str(missed.value)
     assert "waits for 4 units of aliyun.com/gpu-mem" in text
     assert "default/served has all its devices" in text
     assert "default/other waits for 5 in container app-0" in text
     assert "default/broken is invalid: container app-0" in text
+
+
+def unread(name: str = "unread", **more) -> NodePod:
+    """Return a pod whose amounts cannot be read."""
+    return pod(name, 4, others=TOO_MANY, **more)
+
+
+def test_a_pod_whose_amounts_cannot_be_read_may_be_meant_by_any_number_of_units() -> None:
+    wanted = unread()
+    assert wanted.asked is None
+    for units in (1, 4, 1000):
+        assert find([wanted, pod("other", 5)], {}, units, None).pod is wanted
+
+
+def test_it_is_meant_by_no_call_once_it_was_refused_or_has_devices() -> None:
+    wanted, other = unread(), pod("other", 4)
+    with pytest.raises(NoMatch):
+        find([wanted], {wanted.uid: {"app-0"}}, 4, None)
+    refused = find([wanted], {}, 4, None).admission
+    assert find([wanted, other], {}, 4, refused).pod is other
+    with pytest.raises(NoMatch):
+        find([wanted], {}, 4, refused)
+
+
+def test_of_two_that_arrived_together_the_one_that_can_be_read_is_meant() -> None:
+    wanted = pod("a", 4)
+    for pods in ([wanted, unread("z")], [unread("z"), wanted]):
+        match = find(pods, {}, 4, None)
+        assert match.pod is wanted
+        assert len(match.candidates) == 2

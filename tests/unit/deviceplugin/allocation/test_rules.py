@@ -1,5 +1,7 @@
 """No start exceeds the units of a GPU, and a container that ran may restart."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,10 +9,15 @@ from hypothesis import strategies as st
 
 from deviceplugin.allocation.rules import check_capacity, grant_of
 from deviceplugin.errors import Reason, Refused
-from gpushare.contract import ANNOTATION_ASSIGNED
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_RUNNING_ON,
+)
 from gpushare.objects.model import ContainerStatus, PodStatus
 from tests.builders import stock
-from tests.fakes.pods import RUNNING, pod
+from tests.fakes.pods import RUNNING, TOO_MANY, pod
 
 INVENTORY = stock(16, 16)
 UUIDS = ("GPU-0", "GPU-1")
@@ -92,3 +99,33 @@ def test_no_order_of_starts_exceeds_a_gpu(asked) -> None:
             for card in cards:
                 held[card] += units
             running.append(pod("x", amount, cards=cards, labels=labels, started=True))
+
+
+KEYS = st.sampled_from([ANNOTATION_INDEX, ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, "other"])
+WRITTEN = st.sampled_from(["", "0", "7", "GPU-0", "GPU-1,GPU-0", "GPU-9", "{}", ","])
+
+
+@given(
+    st.dictionaries(KEYS, WRITTEN),
+    st.lists(st.sampled_from([0, 4, 40]), min_size=1, max_size=3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["late", "early", ""]),
+)
+def test_the_plugin_starts_no_pod_that_counts_on_no_gpu(annotations, units, many, runs, binding):
+    others = TOO_MANY if many else ()
+    found = pod("a", units, annotations=annotations, others=others, started=runs)
+    inventory = replace(INVENTORY, binding=binding)
+    share = found.share(inventory)
+    try:
+        cards = {card.uuid for card in grant_of(found, inventory).cards}
+    except Refused:
+        cards = set()
+    counted = {
+        card.uuid for card in inventory.cards if share is not None and share.may_use(card.uuid)
+    }
+    assert cards <= counted
+    if any(units) and not annotations and not runs and binding == "late":
+        assert not counted
+    if runs and any(units):
+        assert counted

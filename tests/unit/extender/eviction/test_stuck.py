@@ -43,18 +43,18 @@ def test_the_reasons_are_those_that_the_plugin_gives():
     ids=str,
 )
 def test_it_is_not_stuck_if(changed):
-    assert why_stuck(waiting(**({"reason": "AnswerStale"} | changed))) == ""
+    assert why_stuck(waiting(**({"reason": "AnswerStale"} | changed)), None) == ""
 
 
 def test_an_unbound_pod_or_one_that_has_ended_is_not_stuck():
     unbound = changed(waiting(), spec={"node_name": None})
     ended = changed(waiting(), status={"phase": "Failed"})
-    assert (why_stuck(unbound), why_stuck(ended)) == ("", "")
+    assert (why_stuck(unbound, None), why_stuck(ended, None)) == ("", "")
 
 
 def test_what_cannot_pass_is_due_at_once_and_what_may_only_later():
     stuck = StuckPods(60)
-    pods = [waiting(reason, reason) for reason in (*AT_ONCE, *AFTER_A_WHILE)]
+    pods = [(waiting(reason, reason), None) for reason in (*AT_ONCE, *AFTER_A_WHILE)]
     assert {why for _, why in stuck.due(pods, 100.0)} == AT_ONCE
     assert {why for _, why in stuck.due(pods, 159.9)} == AT_ONCE
     assert {why for _, why in stuck.due(pods, 160.0)} == AT_ONCE | AFTER_A_WHILE
@@ -70,4 +70,4 @@ def test_no_pod_is_due_before_it_has_waited_in_one_piece(steps):
         stands = is_stuck and not runs
         since = (now if since is None else since) if stands else None
         shown = waiting(status="False" if is_stuck else "True", runs=runs)
-        assert bool(stuck.due([shown], now)) == (since is not None and now - since >= 60)
+        assert bool(stuck.due([(shown, None)], now)) == (since is not None and now - since >= 60)

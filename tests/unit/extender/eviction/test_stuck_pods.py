@@ -3,16 +3,20 @@
 import pytest
 
 from extender.eviction.stuck_pods import StuckEvictor
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_MIRROR, ANNOTATION_RUNNING_ON
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
+from gpushare.objects.model import ContainerState, ContainerStatus
+from gpushare.objects.scheduling import Present
+from tests.builders import node, pod
 from tests.unit.extender.eviction.test_stuck import waiting
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import DELETED, Bench, changed, restocked
 
 
 class Evictions(Bench):
     def __init__(self, after_seconds=60.0):
         super().__init__(16)
         self.evictor = StuckEvictor(
-            self.cluster.pods, self.kube, self.notice, self.time, after_seconds=after_seconds
+            self.cluster.state, self.kube, self.notice, after_seconds=after_seconds
         )
 
     async def rounds(self, count, seconds=1.0):
@@ -109,4 +113,52 @@ async def test_a_pod_that_went_away_meanwhile_is_forgotten(bench):
     await bench.rounds(50)
     bench.cluster.pod_deleted(stuck)
     await bench.rounds(50)
+    assert not bench.names
+
+
+ANYWHERE = {
+    "it runs": {"container_statuses": (ContainerStatus("main", "x", ContainerState(Present())),)},
+    "it is about to go": DELETED,
+    "its kubelet makes it again": {"annotations": {ANNOTATION_MIRROR: "x"}},
+    "it names a card that the node lacks": {"annotations": {ANNOTATION_CARDS: "GPU-9"}},
+    "it may run on the card that it names": {"annotations": {ANNOTATION_RUNNING_ON: "{"}},
+}
+
+
+async def test_a_pod_without_a_decision_goes_also_if_nothing_makes_it_again(bench):
+    bench.add(pod("bare", 8, node="n"))
+    await bench.rounds(60)
+    assert not bench.names
+    await bench.rounds(2)
+    assert bench.names == ["bare"]
+    name, reason, text = bench.told[-1]
+    assert (name, reason) == ("bare", "GpushareEvicted")
+    assert "without spec.nodeName" in text
+
+
+@pytest.mark.parametrize("why", ANYWHERE)
+async def test_a_pod_without_a_decision_stays_if(bench, why):
+    is_status = "container_statuses" in ANYWHERE[why]
+    parts = {"status": ANYWHERE[why]} if is_status else {"meta": ANYWHERE[why]}
+    bench.add(changed(pod("bare", 8, node="n"), **parts))
+    await bench.rounds(100)
+    assert not bench.names
+
+
+async def test_a_pod_without_a_decision_stays_where_the_plugin_binds_early(bench):
+    bench.cluster.node_changed(restocked(node("n", 16), binding="early"))
+    bench.add(pod("bare", 8, node="n"))
+    await bench.rounds(100)
+    assert not bench.names
+
+
+async def test_a_pod_without_a_decision_that_starts_all_the_same_stays(bench):
+    bench.add(pod("bare", 8, node="n"))
+    await bench.rounds(50)
+    bench.cluster.pod_changed(
+        changed(
+            pod("bare", 8, node="n"), status=ANYWHERE["it runs"], meta={"resource_version": "2"}
+        )
+    )
+    await bench.rounds(100)
     assert not bench.names

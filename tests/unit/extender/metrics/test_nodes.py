@@ -59,6 +59,15 @@ def test_an_unplaced_pod_counts_once_in_the_sum_though_every_card_gives_its_unit
     assert found["gpushare_node_free_units", "n"] == 5
 
 
+def test_unplaced_pods_count_at_most_what_the_others_leave(ledger):
+    for name in ("odd", "odder"):
+        pod = Share(name, "default", name, "n", 30, why_unplaced="x", starts_nowhere=True)
+        ledger.put_share(pod)
+    found = rendered(NodeMetrics(ledger))
+    assert found["gpushare_node_used_units", "n"] == found["gpushare_node_units", "n"] == 32
+    assert found["gpushare_node_free_units", "n"] == 7
+
+
 def test_nodes_without_cards_and_an_empty_cluster_have_their_pages_too():
     found = rendered(NodeMetrics(Ledger()))
     assert found == dict.fromkeys(((name, "") for name in (*OF_ALL, *OF_QUEUE)), 0)

@@ -1,11 +1,13 @@
 """What annotations and limits mean: amounts from limits alone, cards from the decision alone."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.annotations import pod_annotations
+from gpushare.annotations import edited_decisions, pod_annotations
 from gpushare.cards.model import ContainerKind, ContainerRequest, Request
 from gpushare.contract import (
     ANNOTATION_ALLOCATION,
@@ -18,9 +20,11 @@ from gpushare.contract import (
     RESOURCE_COUNT,
 )
 from gpushare.errors import RequestError
-from gpushare.objects.model import Container, Resources
-from gpushare.objects.quantity import parse_units
+from gpushare.objects.model import Container, ContainerState, ContainerStatus, Resources
+from gpushare.objects.quantity import MOST_NODE_UNITS, parse_units
+from gpushare.objects.scheduling import Present
 from tests.builders import container, pod, stock
+from tests.unit.extender.scripted import changed
 
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 
@@ -136,7 +140,7 @@ def test_running_on_takes_precedence_over_a_minor_number_but_not_over_a_decided_
         share = share_of(annotations)
         assert (share.cards, share.units) == ((card,), 8)
         bound = pod(units=8, node="n", annotations=annotations)
-        assert pod_annotations.contradicts_decision(bound) is (annotations is by_uuid)
+        assert edited_decisions.contradicts_decision(bound) is (annotations is by_uuid)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +162,65 @@ def test_a_bound_pod_on_unknown_cards_is_unplaced_with_its_whole_amount(annotati
     share = share_of(annotations)
     assert (share.cards, share.units) == ((), 8)
     assert share.why_unplaced
+
+
+def test_a_pod_that_was_bound_without_a_decision_starts_nowhere_with_late_binding():
+    share = share_of({})
+    assert (share.starts_nowhere, share.units_everywhere, share.units) == (True, 0, 8)
+
+
+RUNS = ContainerStatus("main", "x://1", ContainerState(running=Present()))
+
+
+@pytest.mark.parametrize(
+    ("meta", "status", "inventory"),
+    [
+        ({}, {}, None),
+        ({}, {}, replace(stock(16, 16), binding="early")),
+        ({}, {}, replace(stock(16, 16), binding="")),
+        ({}, {"container_statuses": (RUNS,)}, stock(16, 16)),
+        ({ANNOTATION_CARDS: "GPU-9"}, {}, stock(16, 16)),
+        ({ANNOTATION_INDEX: "0,0"}, {}, stock(16, 16)),
+        ({ANNOTATION_RUNNING_ON: '{"main":{"GPU-0":8}}'}, {}, stock(16, 16)),
+    ],
+    ids=["no inventory", "early", "older plugin", "runs", "card gone", "unreadable", "running-on"],
+)
+def test_an_unplaced_pod_that_may_have_a_card_counts_on_every_one(meta, status, inventory):
+    found = changed(pod("a", 8, node="n", annotations=meta), status=status)
+    assert pod_annotations.share_of(found, inventory).units_everywhere == 8
+
+
+def test_a_pod_whose_other_containers_run_still_starts_nowhere():
+    helper = ContainerStatus("helper", "x://1", ContainerState(running=Present()))
+    found = pod("a", node="n", containers=[container("helper", None), container("main", 8)])
+    found = changed(found, status={"container_statuses": (helper,)})
+    assert pod_annotations.share_of(found, stock(16, 16)).starts_nowhere
+
+
+def test_a_decision_that_did_not_count_once_may_have_been_followed_for_good():
+    bound = pod("a", 8, node="n")
+    forged = pod("a", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
+    seen, _ = edited_decisions.counted_as(None, bound, is_legacy=False)
+    assert pod_annotations.share_of(seen, stock(16)).starts_nowhere
+    for later in (forged, bound):
+        seen, _ = edited_decisions.counted_as(seen, later, is_legacy=False)
+        share = pod_annotations.share_of(seen, stock(16))
+        assert (share.cards, share.units_everywhere) == ((), 8)
+
+
+@pytest.mark.parametrize("amount", ["1Mi", "1.5", "-1", "100", "9223372036854775807", "x"])
+@pytest.mark.parametrize("binding", ["late", "early"])
+def test_an_unplaced_pod_counts_at_most_what_the_node_has(amount, binding):
+    inventory = replace(stock(16, 8), binding=binding)
+    found = pod("a", node="n", containers=[container("main", amount)] * 3)
+    assert pod_annotations.share_of(found, inventory).units == 24
+    assert pod_annotations.share_of(found, None).units <= MOST_NODE_UNITS
+
+
+def test_a_pod_that_asks_for_more_than_any_node_has_is_refused():
+    huge = [container("a", "9223372036854775807"), container("b", "9223372036854775807")]
+    with pytest.raises(RequestError, match="no node has more than"):
+        pod_annotations.amounts_of(pod(containers=huge))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +270,7 @@ def test_annotations_on_a_bound_pod_cannot_reduce_its_amount(annotations):
 def test_later_annotations_do_not_change_the_share_of_a_decided_pod(annotations):
     decided_first = pod(units=8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
     later = pod(units=8, node="n", annotations=annotations)
-    kept = pod_annotations.keep_decision(decided_first, later) or later
+    kept = edited_decisions.keep_decision(decided_first, later) or later
     share = pod_annotations.share_of(kept, stock(16, 16))
     assert (share.cards, share.units) == (("GPU-0",), 8)
 
@@ -216,7 +279,7 @@ def test_later_annotations_do_not_change_the_share_of_a_decided_pod(annotations)
 def test_a_changed_decision_on_a_bound_pod_is_ignored(first, second):
     before = pod(units=8, node="n", annotations=first)
     after = pod(units=8, node="n", annotations=second)
-    kept = pod_annotations.keep_decision(before, after) or after
+    kept = edited_decisions.keep_decision(before, after) or after
     for key in pod_annotations.PLACE_KEYS:
         assert kept.annotations.get(key) == first.get(key)
     runs_on = first.get(ANNOTATION_RUNNING_ON) or second.get(ANNOTATION_RUNNING_ON)

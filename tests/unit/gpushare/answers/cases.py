@@ -39,7 +39,7 @@ def replaced(found, part, **fields):
 def on(key: str, units: int, where: str, card: int | None = 0, *, priority=0, **meta) -> Pod:
     """A pod on a GPU; without ``card`` nobody knows on which one."""
     namespace, _, name = key.partition("/")
-    cards = {} if card is None else {ANNOTATION_CARDS: f"GPU-{card}"}
+    cards = {ANNOTATION_CARDS: "gone" if card is None else f"GPU-{card}"}
     made = annotated(pod(name, units, uid=key, node=where), cards, namespace=namespace, **meta)
     return replaced(made, "spec", priority=priority)
 

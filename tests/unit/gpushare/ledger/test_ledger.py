@@ -3,6 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from msgspec.structs import replace
 
 from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.ledger.accounts import Reserve
@@ -196,6 +197,12 @@ def test_units_of_an_unplaced_pod_count_as_used_on_every_card():
     ledger = made(16, 8)
     ledger.put_share(share("a", 4))
     assert ledger.account("n").largest_free == (12, 4)
+
+
+def test_a_pod_that_starts_nowhere_takes_no_units_of_a_card():
+    ledger = made(16, 8)
+    ledger.put_share(replace(share("a", 4), starts_nowhere=True))
+    assert ledger.account("n").largest_free == (16, 8)
 
 
 def test_the_inventory_of_a_node_does_not_depend_on_shares():

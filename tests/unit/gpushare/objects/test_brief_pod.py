@@ -132,9 +132,10 @@ def test_amounts_of_zero_are_not_kept():
     assert as_requests(requests_of(read_brief(zero).pod)) == (("pods", 1000),)
 
 
-def test_it_is_unknown_what_a_pod_uses_of_which_not_all_containers_were_read():
-    one = {"name": "a", "resources": {"requests": {"cpu": "1"}}}
-    assert resources_used(read_pod(with_containers(*[one] * 5000))) is None
+def test_what_a_pod_of_thousands_of_containers_uses_is_known():
+    one = {"name": "a", "resources": {"requests": {"cpu": "1m"}}}
+    found = resources_used(read_pod(with_containers(*[one] * 5000)))
+    assert found == (("cpu", 5000), ("pods", 1000))
 
 
 @pytest.mark.parametrize(

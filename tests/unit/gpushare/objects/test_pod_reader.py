@@ -18,15 +18,17 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 from gpushare.objects import pod_reader
+from gpushare.objects.brief_pod import read_brief
+from gpushare.objects.many_containers import MOST_CONTAINERS
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import (
     MOST_AT_ONCE,
-    MOST_CONTAINERS,
     MOST_MESSAGE,
     MOST_TOLERATIONS,
     read_pod,
 )
-from gpushare.objects.quantity import MAX_UNITS
+from gpushare.objects.pod_requests import MILLI, as_requests, requests_of, resources_used
+from gpushare.objects.quantity import MOST_NODE_UNITS
 from tests.builders import stock
 
 KEPT_BYTES = 512 * 1024  # of memory, of one pod whatever was in it
@@ -132,12 +134,56 @@ def test_a_bound_pod_counts_with_its_amount_regardless_of_other_parts(name):
     assert (share.units, share.cards) == (4, ("GPU-0",))
 
 
-@pytest.mark.parametrize("count", [300, 20_000])
-def test_a_bound_pod_with_more_containers_than_are_read_takes_the_whole_node(count):
+@pytest.mark.parametrize("count", [257, 20_000])
+def test_a_bound_pod_with_more_containers_than_are_kept_counts_with_its_amount(count):
     containers = [*({"name": each} for each in many(count)), SHARE]
-    share = pod_annotations.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
-    assert share.is_unplaced
-    assert share.units == MAX_UNITS
+    found = read(body(containers=containers, nodeName="n"))
+    share = pod_annotations.share_of(found, stock(16, 16))
+    assert (share.is_unplaced, share.units) == (True, 4)
+    with pytest.raises(RequestError, match="more than 256 containers"):
+        pod_annotations.request_of(found)
+
+
+amounts = st.sampled_from(["0", "1", "7", "2k", "9223372036854775807"])
+several = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from("ab"), "resources": st.fixed_dictionaries(
+            {"limits": st.dictionaries(st.sampled_from([RESOURCE_MEMORY, "cpu"]), amounts)}
+        )},
+        optional={"restartPolicy": st.just("Always")},
+    ),
+    min_size=1,
+    max_size=4,
+)  # fmt: skip
+
+
+@given(several, several, st.booleans(), st.sampled_from(["", "x" * MOST_AT_ONCE]))
+def test_any_number_of_containers_requests_the_same_as_the_containers_one_by_one(
+    apps, inits, are_many, padding
+):
+    others = [{"name": each} for each in many(MOST_CONTAINERS)] if are_many else []
+    raw = body(containers=[*others, *apps], initContainers=inits, nodeName="n")
+    encoded = msgspec.json.encode(raw | {"padding": padding})
+    kept = read_pod(encoded)
+    whole = requests_of(read_brief(encoded).pod)
+    assert resources_used(kept) == as_requests(whole)
+    assert pod_annotations.units_of(kept) == min(
+        MOST_NODE_UNITS, whole.get(RESOURCE_MEMORY, 0) // MILLI
+    )
+    assert bool(kept.excess) == are_many
+
+
+@pytest.mark.parametrize(("started", "has_run"), [("main", True), ("1", False), (None, False)])
+def test_of_many_containers_it_is_known_whether_one_with_devices_has_run(started, has_run):
+    states = {name: {"waiting": {}} for name in ["main", *many(300)]}
+    states |= {started: {"running": {}}} if started else {}
+    raw = body(containers=[*({"name": each} for each in many(300)), SHARE])
+    raw["status"] = {
+        "containerStatuses": [{"name": name, "state": state} for name, state in states.items()]
+    }
+    found = read(raw)
+    assert found.runs == bool(started)
+    assert any(each.has_run for each in pod_annotations.share_statuses(found)) == has_run
 
 
 @pytest.mark.parametrize("name", [f"{RESOURCE_MEMORY}x", f"x{RESOURCE_MEMORY}"])
@@ -145,7 +191,7 @@ def test_a_resource_name_that_contains_ours_hides_no_request(name):
     decoy = {"name": "decoy", "resources": {"limits": {name: "0"}}}
     containers = [decoy, *({"name": each} for each in many(300)), SHARE]
     share = pod_annotations.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
-    assert share.units == MAX_UNITS
+    assert share.units == 4
 
 
 def test_a_pod_that_sets_its_cards_is_known_among_many_variables():

@@ -247,10 +247,10 @@ def test_what_could_run_nowhere_says_so_and_waits_for_ever(asks, says):
     assert steps[0].happened[0].what == "refused"
 
 
-def test_a_bound_pod_whose_card_cannot_be_told_is_taken_from_every_card():
+def test_a_bound_pod_without_a_decision_is_shown_and_taken_from_no_card():
     [step] = run(node_text("n", "2 x 8"), pod_text("odd", 3, more="nodeName: n"))
     [found] = step.nodes
-    assert [card.free for card in found.cards] == [5, 5]
+    assert [card.free for card in found.cards] == [8, 8]
     assert found.unplaced[0].name == "odd"
     assert "no decision on the pod" in found.unplaced[0].why
     [happened] = step.happened
