@@ -70,7 +70,7 @@ class Allocations:
                 match = await self._find(size)
             except KubeletError:
                 # A wrong guess costs device IDs of another GPU, which are counted.
-                match, is_certain = find(list(self._watch), self._holders(), size, None), False
+                match, is_certain = find(self._watched(), self._holders(), size, None), False
             grant = self._grant(match.pod)
         except PluginError as err:
             log.info("no preference among devices", extra={"units": size, "why": str(err)})
@@ -239,7 +239,7 @@ class Allocations:
         while True:
             is_late = clock.time() >= deadline
             try:
-                match = find(list(self._watch), self._holders(), units, None)
+                match = find(self._watched(), self._holders(), units, None)
             except NoMatch:
                 if is_late:
                     raise
@@ -248,6 +248,13 @@ class Allocations:
                     self._known_to_watch = frozenset(pod.uid for pod in self._watch)
                     return match
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _watched(self) -> list[NodePod]:
+        """Return the pods of our watch that may be meant.
+
+        One that cannot be read could be meant by any call, also after the kubelet rejected it.
+        """
+        return [pod for pod in self._watch if pod.asked is not None]
 
     async def _match(self, ids: frozenset[str]) -> Match:
         preferred, self._preferred = self._preferred, None

@@ -17,8 +17,9 @@ from gpushare.contract import (
 )
 from gpushare.errors import QuantityError, RecordError
 from gpushare.objects.model import Node
-from gpushare.objects.quantity import MAX_UNITS, parse_units
+from gpushare.objects.quantity import MOST_NODE_UNITS, parse_units
 
+MOST_UNIT_MIB: Final = 2**20  # no card has a TiB
 MAX_LEGACY_CARDS: Final = 1024  # far above any machine: a wrong count must not exhaust memory
 
 
@@ -70,8 +71,9 @@ def decode(text: str) -> Inventory:
             f"annotation {ANNOTATION_INVENTORY} has version {wire.version}, this program reads "
             f"{INVENTORY_VERSION}: upgrade the extender first, then the plugins"
         )
-    if not 0 < wire.unit_mib <= MAX_UNITS or any(
-        not 0 <= card.units <= MAX_UNITS or card.index < 0 or not card.uuid for card in wire.cards
+    if not 0 < wire.unit_mib <= MOST_UNIT_MIB or any(
+        not 0 <= card.units <= MOST_NODE_UNITS or card.index < 0 or not card.uuid
+        for card in wire.cards
     ):
         raise RecordError(
             f"annotation {ANNOTATION_INVENTORY} has numbers that are impossible for a card"
@@ -114,6 +116,8 @@ def of_node(node: Node, unit_mib: int) -> Inventory | None:
         raise RecordError(f"node status has an unusable total: {err}") from err
     if not total or not count:
         return None
+    if total > MOST_NODE_UNITS:
+        raise RecordError(f"node status says {RESOURCE_MEMORY} {total}: more than any machine has")
     if count > MAX_LEGACY_CARDS:
         raise RecordError(f"node status says {RESOURCE_COUNT} {count}: more than any machine has")
     cards = tuple(

@@ -79,14 +79,9 @@ class NodeAccount(msgspec.Struct, gc=False, frozen=True):
 
 
 def used_by_pods(account: NodeAccount, shares: Iterable[Share]) -> int:
-    """Return the units that pods use of a node, which has these ``shares``.
-
-    Unplaced pods count once, and together at most with what the others leave: the kubelet has no
-    more devices to give them.
-    """
-    used = sum([entry.used for entry in account.cards])
-    left = sum([entry.card.units for entry in account.cards]) - used
-    return used + min(sum([each.units for each in shares if each.is_unplaced]), max(0, left))
+    """Return the units that the pods of a node with these ``shares`` use; unplaced ones once."""
+    unplaced = sum([each.units for each in shares if each.is_unplaced])
+    return unplaced + sum([entry.used for entry in account.cards])
 
 
 def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:

@@ -34,10 +34,9 @@ _UNREADABLE: Final = "unreadable"
 
 
 def has_too_many(pod: Pod) -> bool:
-    """Return whether the pod has more containers than are kept, or had them before ``sum_up``."""
-    return pod.excess == TOO_MANY or max(len(pod.init_containers), len(pod.containers)) > (
-        MOST_CONTAINERS
-    )
+    """Return whether the pod has more containers than are kept, or had before ``sum_up``."""
+    most = max(len(pod.init_containers), len(pod.containers))
+    return pod.excess == TOO_MANY or most > MOST_CONTAINERS
 
 
 def sum_up(pod: Pod) -> None:
@@ -52,6 +51,7 @@ def sum_up(pod: Pod) -> None:
         for each in (*pod.init_containers, *pod.containers)
         if names_memory(each) and _amount(each) not in {0, "0"}
     }
+    limits: dict[str, str | int]
     try:
         limits = {name: _text(amount) for name, amount in requests_of_containers(pod).items()}
     except RequestError:

@@ -28,6 +28,7 @@ from gpushare.objects.many_containers import (
     MOST_CONTAINERS,
     PRESENT,
     RUNS,
+    TOO_MANY,
     has_too_many,
     sum_up,
 )
@@ -112,6 +113,7 @@ LABELS: Final = dict.fromkeys(
 
 T = TypeVar("T")
 _NULL: Final = b"null"
+_EMPTY: Final = b"{}"
 _ABSENT: Final = msgspec.Raw(_NULL)
 _SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
 _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
@@ -243,7 +245,8 @@ def pod_of(parts: UndecodedPod) -> Pod:
 
     apps, inits = spec.containers or (), spec.init_containers or ()
     size = sum(len(each.resources) for each in (*apps, *inits))
-    containers = _amounts_only if max(len(apps), len(inits)) > MOST_CONTAINERS else _containers
+    are_many = max(len(apps), len(inits)) > MOST_CONTAINERS
+    containers = _amounts_only if are_many else _containers
     resources = resources_reader(size)
     if size > MOST_RESOURCES_BYTES:
         excess.append(
@@ -287,7 +290,8 @@ def pod_of(parts: UndecodedPod) -> Pod:
         resource_claims=_CLAIM if len(spec.resource_claims) > len(_NULL) else None,
         resources=part(spec.resources, Resources, "spec.resources"),
     )
-    pod = Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
+    why = TOO_MANY if are_many else excess[0] if excess else ""
+    pod = Pod(metadata, pod_spec, parts.status, why)
     _drop_what_is_not_read(pod)
     return pod
 
@@ -338,9 +342,11 @@ def _containers(
 def _amounts_only(
     found: list[_Container] | None, resources: Callable[[msgspec.Raw], Resources | None]
 ) -> tuple[Container, ...] | None:
-    """Return containers that will be summed up, with what counts in the sum."""
+    """Return the containers that count in the sum of all, with what counts there."""
     return tuple(
-        Container(each.name, resources(each.resources), each.restart_policy) for each in found or ()
+        Container(each.name, resources(each.resources), each.restart_policy)
+        for each in found or ()
+        if len(each.resources) > len(_EMPTY)
     )
 
 

@@ -186,6 +186,19 @@ async def test_without_the_kubelets_pods_no_pod_fails_for_anothers_fault(
     await kubelet.until(lambda: kubelet.allocatable == 0)
 
 
+async def test_without_the_kubelets_pods_one_that_cannot_be_read_fails_alone(
+    plugin, kubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr(allocate, "WATCH_SECONDS", 0.05)
+    kubelet.pods_fail = KubeletError("connection refused")
+    stranger, good = pod("stranger", 1, others=TOO_MANY), pod("good", 8, cards=(SECOND,))
+    plugin.watch.replaced([stranger, good])
+    await kubelet.admit(good)
+    assert given(kubelet, good) == SECOND
+    with pytest.raises(Rejected, match="no pod of this node waits for 1 units"):
+        await kubelet.admit(stranger)
+
+
 async def test_without_the_kubelets_pods_no_pod_gets_the_gpu_of_an_older_one(
     plugin, kubelet
 ) -> None:

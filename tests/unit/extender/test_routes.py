@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from extender.metrics.nodes import NodeMetrics
 from extender.routes import Routes
 from gpushare.answers import inspect
+from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
 from tests.unit.extender.scripted import PREFIX, Bench, bound, wire_pod
 
@@ -243,12 +244,14 @@ def kept(steps, shown):
     shown.append((yield from steps))
 
 
-async def test_inspect_names_a_pod_whose_gpu_is_unknown(client, bench):
-    bench.add(pod("odd", 3, node="n"))
+async def test_inspect_names_pods_whose_gpu_is_unknown_and_pods_that_have_none(client, bench):
+    bench.add(pod("bare", 2, node="n"))
+    bench.add(pod("odd", 3, node="n", annotations={ANNOTATION_CARDS: "gone"}))
     answer = await (await client.get(f"{PREFIX}/inspect/n")).json()
-    [unplaced] = answer["nodes"][0]["unplaced"]
-    assert (unplaced["name"], unplaced["units"]) == ("odd", 3)
-    assert answer["nodes"][0]["devs"][0]["free"] == 13
+    [node] = answer["nodes"]
+    shown = [(each["name"], each["units"], each["onEveryGPU"]) for each in node["unplaced"]]
+    assert shown == [("bare", 2, False), ("odd", 3, True)]
+    assert (node["usedGPU"], node["devs"][0]["free"]) == (5, 13)
 
 
 async def test_inspect_of_an_unknown_node_is_404(client):

@@ -9,13 +9,14 @@ from gpushare.cards.model import Card, Health, Inventory
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import RecordError
 from gpushare.objects.model import Node, ObjectMeta
+from gpushare.objects.quantity import MOST_NODE_UNITS
 from tests.builders import legacy_node, node, stock
 
 CARDS = st.builds(
     Card,
     index=st.integers(0, 100),
     uuid=st.text(min_size=1, max_size=20),
-    units=st.integers(0, 2**40),
+    units=st.integers(0, MOST_NODE_UNITS),
     health=st.sampled_from(Health),
     tag=st.text(max_size=2),
     minor=st.integers(0, 255),
@@ -46,6 +47,8 @@ def test_an_annotation_is_an_inventory_or_an_error(text):
     [
         ('"version":1', '"version":2'),
         ('"unitMiB":1', '"unitMiB":0'),
+        ('"unitMiB":1', '"unitMiB":1048577'),
+        ('"units":16', '"units":1073741825'),
         ('"units":16', '"units":-16'),
         ('"units":16', '"units":"16"'),
         ('"health":"healthy"', '"health":"fine"'),

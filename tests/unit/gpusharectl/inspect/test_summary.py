@@ -94,7 +94,8 @@ def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
         ready(legacy_node("older", "30", "2")),
         ready(node("coarse", 16, unit_mib=1024)),
     ]
-    found = seen(nodes, [pod("lost", 5, node="away")])
+    lost = pod("lost", 5, node="away", annotations={ANNOTATION_CARDS: "gone"})
+    found = seen(nodes, [lost, pod("bare", 3, node="away")])
     shown = {line.partition("  ")[0]: line for line in text(found).splitlines()}
     assert "GPU-9" in shown["slip"]
     assert "cannot be read" in shown["broken"]
@@ -105,6 +106,7 @@ def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
     assert [line.rpartition("free")[2].strip() for line in cards].count("unhealthy") == 1
     assert [line.rpartition("free")[2].strip() for line in cards].count("cordoned") == 1
     assert "? default/lost  5 MiB, on an unknown GPU" in text(found)
+    assert "? default/bare  3 MiB, on no GPU: no decision" in text(found)
     # Free are only cards that take pods: the healthy one, away's less 5, older's two.
     assert found.summary.free == 16 + 11 + 30
     assert found.summary.largest_free.units == 16
