@@ -22,12 +22,11 @@ import msgspec
 
 from bench import program
 from bench.figures import note
-from gpushare.contract import EXTENDER_PREFIX
+from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from localcluster.gpushare import ROOT
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.program import NOBODY
-from tests.unit.extender.scripted import wire_pod
 
 SECONDS: Final = 10.0
 
@@ -76,7 +75,12 @@ async def compare(
 
 async def extender() -> None:
     with program.running(100, 4, 2):
-        data = msgspec.json.encode({"Pod": wire_pod(1), "NodeNames": ["n0"]})
+        limits = {"limits": {RESOURCE_MEMORY: "1"}}
+        asks = {
+            "metadata": {"namespace": "default", "name": "asks", "uid": "asks"},
+            "spec": {"containers": [{"name": "main", "resources": limits}]},
+        }
+        data = msgspec.json.encode({"Pod": asks, "NodeNames": ["n0"]})
 
         async def filtered() -> None:
             url = f"http://127.0.0.1:{program.EXTENDER_PORT}{EXTENDER_PREFIX}/filter"
