@@ -12,6 +12,7 @@ from deviceplugin.allocation.older_plugin import Inheritance
 from deviceplugin.allocation.pre_start import Starts
 from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards.driver_watch import DriverWatch
+from deviceplugin.cards.forgetting import Forgetting
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import StateFile
 from deviceplugin.cards.survey import Terms
@@ -24,6 +25,7 @@ from deviceplugin.cdi.rules import BINDINGS
 from deviceplugin.cdi.spec_files import Specs
 from deviceplugin.check.self_check import SelfCheck
 from deviceplugin.driver.interface import Backend, ProcessSource
+from deviceplugin.driver.load import current_load
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.pods_endpoint import PodSource
 from deviceplugin.kubelet.watched_pods import NodePods
@@ -96,9 +98,14 @@ class Plugin:
             health.version(),
             injections.first(last.injection if last is not None else ""),
             settings.runtime_classes,
+            pod_variables_win=last is not None and last.pod_variables_win,
         )
         self.cards = cards = NodeCards(
-            terms, before, clock=clock, recover_seconds=settings.recover_seconds
+            terms,
+            before,
+            clock=clock,
+            recover_seconds=settings.recover_seconds,
+            load=current_load,
         )
         binding.on_change(cards.set_binding)
         self.checkpoint = checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
@@ -163,6 +170,7 @@ class Plugin:
             Inheritance(cards, watch, checkpoint).run,
             self.driver_watch.run,
             self.unit_change.run,
+            Forgetting(cards, watch).run,
             binding.run,
             partial(injections.run, cards),
             reports.run,

@@ -123,6 +123,9 @@ MODEL_SIMULATED: Final = "Simulated GPU"  # ``model`` of a card that exists only
 EARLY_BINDING: Final = "early"
 LATE_BINDING: Final = "late"
 
+# Seconds for which the driver must not have shown a card until it is dropped from the inventory.
+FORGET_GONE_SECONDS: Final = 3 * 24 * 3600
+
 # Values of ``injection`` in it: what gives containers access to cards. Older plugins state none.
 # With CDI, the edits of NVIDIA's own specification do so under any low-level runtime. Otherwise
 # NVIDIA's runtime does; it reads bare UUIDs, or names of CDI devices that it generates itself.
@@ -140,6 +143,11 @@ ANNOTATION_ADDRESS: Final = "gpushare.aliyun.com/address"
 
 # Container environment, device plugin.
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+# MiB of each GPU of a container that NVIDIA's hook reserves and limits (toolkit 1.20.1 and newer,
+# driver R615 and newer).
+ENV_MEMORY_REQUEST: Final = "NVIDIA_GPU_MEMORY_REQUEST"
+ENV_MEMORY_LIMIT: Final = "NVIDIA_GPU_MEMORY_LIMIT"
+ENV_MEMORY_LIMITS: Final = (ENV_MEMORY_REQUEST, ENV_MEMORY_LIMIT)
 ENV_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 ENV_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"
 ENV_CONTAINER_UNITS: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"

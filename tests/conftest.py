@@ -112,6 +112,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(err))
 
 
+@pytest.fixture(scope="session")
+def limiting_library(library: Path) -> Path:
+    """The folder with the stand-in of a driver that can limit a container's memory."""
+    return build(library.parent, limits_memory=True)
+
+
 def _needed(name: str) -> Callable[..., Path]:
     """Return a fixture that provides what ``tests.needs`` has under this name."""
     return pytest.fixture(scope="session", name=name)(lambda: need(name))

@@ -1,12 +1,12 @@
 """Tracks the health of each GPU of this node from checks and events."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.cards.rules import (
-    FELL_OFF_THE_BUS,
     NO_FAULT,
     CardHealth,
     HealthCheckResult,
@@ -14,27 +14,38 @@ from deviceplugin.cards.rules import (
     State,
     after,
     finding_of_xid,
+    reset_done,
     wait_seconds,
 )
 from deviceplugin.cards.state_file import Kept
 from deviceplugin.cards.survey import MIG, Survey
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
+from deviceplugin.driver.xids import FELL_OFF_THE_BUS
 from deviceplugin.errors import Reason
 from gpushare.clock import Clock
+from gpushare.contract import FORGET_GONE_SECONDS
 
 log = logging.getLogger(__name__)
+
+_WATCHED_SECONDS: Final = 3600.0  # a clock may be wrong after a boot, and a GPU may appear late
 
 
 class HealthTracker:
     """GPUs are named by UUID. ``confirmed`` are those that were healthy at the last check.
 
-    A GPU that is not known here counts as healthy.
+    A GPU that is not known here counts as healthy. ``load`` returns a text that differs after each
+    boot and each load of the driver.
     """
 
-    def __init__(self, clock: Clock, recover_seconds: float) -> None:
+    def __init__(self, clock: Clock, recover_seconds: float, load: Callable[[], str]) -> None:
         self._clock = clock
         self._recover_seconds = recover_seconds
+        self._read_load = load
+        self._load = load()
         self._healths: dict[str, CardHealth] = {}
+        self._gone: dict[str, int] = {}  # since when, seconds since the epoch
+        self._missed: dict[str, float] = {}  # since when this program has known that, monotonic
+        self._cordoned: frozenset[str] | None = None  # None until the Node is read
         self._mig: frozenset[str] = frozenset()
         self.confirmed: frozenset[str] = frozenset()
 
@@ -47,6 +58,27 @@ class HealthTracker:
     def unhealthy(self) -> dict[str, str]:
         """The reason for each GPU that is unhealthy or recovering."""
         return {u: h.why for u, h in self._healths.items() if not h.is_offered}
+
+    @property
+    def mig(self) -> frozenset[str]:
+        """The GPUs that are in MIG mode."""
+        return self._mig
+
+    @property
+    def forgettable(self) -> frozenset[str]:
+        """The GPUs that have been gone for long, and that no administrator has cordoned."""
+        if self._cordoned is None:
+            return frozenset()
+        until = self._clock.wall_ns() // 10**9 - FORGET_GONE_SECONDS
+        missed = self._clock.monotonic() - _WATCHED_SECONDS
+        long = {u for u, since in self._gone.items() if since <= until and self.is_gone(u)}
+        return frozenset(u for u in long if self._missed.get(u, missed + 1) <= missed) - (
+            self._cordoned
+        )
+
+    def gone_since(self, uuid: str) -> int:
+        """Return since when the driver has not shown it, in seconds since the epoch; or 0."""
+        return self._gone.get(uuid, 0)
 
     def is_offered(self, uuid: str) -> bool:
         return uuid not in self._mig and self._of(uuid).is_offered
@@ -87,11 +119,16 @@ class HealthTracker:
 
     def noticeable(self) -> object:
         """Return a value that differs from before if anything has changed that readers see."""
-        states = {u: (h.state, h.is_gone, h.why, h.failures) for u, h in self._healths.items()}
-        return states, self._mig, self.confirmed
+        states = {
+            u: (h.state, h.is_gone, h.why, h.failures, h.needs_reset)
+            for u, h in self._healths.items()
+        }
+        return states, self._mig, self.confirmed, self._cordoned
 
     def update(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
         """Judge what the driver has shown after ``events`` had come."""
+        self._follow_load()
+        seen = tuple(seen)
         advice = {c.uuid: c.recovery_action for c in seen if isinstance(c, PhysicalCard)}
         mig = found.mig | {u for u in self._mig if _may_pass(found.findings.get(u, NO_FAULT))}
         for uuid in sorted(mig - self._mig):
@@ -111,9 +148,8 @@ class HealthTracker:
         for uuid, finding in found.findings.items():
             if uuid not in mig:
                 self._judge(uuid, finding)
-        self.confirmed = frozenset(
-            u for u, finding in found.findings.items() if finding == NO_FAULT
-        )
+        self.confirmed = frozenset(u for u, finding in found.findings.items() if not finding.why)
+        self._follow_gone(found, {card.uuid for card in seen})
 
     def take(self, event: CardEvent, *, alone: bool) -> bool:
         """Judge an event of a known GPU by itself if no check can help; return whether it was.
@@ -125,12 +161,37 @@ class HealthTracker:
             self._judge(event.uuid, finding_of_xid(event.xid, None))
         return is_enough
 
+    def set_cordoned(self, uuids: Collection[str] | None) -> None:
+        """Set which GPUs are cordoned; None where that is not known.
+
+        A GPU that needs a reset and is no longer cordoned has been reset, says its administrator.
+        """
+        before, self._cordoned = self._cordoned, None if uuids is None else frozenset(uuids)
+        if before is None or self._cordoned is None:
+            return
+        for uuid in sorted(before - self._cordoned):
+            if self._of(uuid).needs_reset:
+                self._healths[uuid] = reset_done(self._of(uuid))
+                log.info("GPU was uncordoned, so it counts as reset", extra={"card": uuid})
+
+    def forget(self, uuids: Collection[str]) -> None:
+        """Drop what is known of these GPUs."""
+        for uuid in uuids:
+            for known in (self._healths, self._gone, self._missed):
+                known.pop(uuid, None)
+        self.confirmed -= frozenset(uuids)
+
     def kept(self, *, exactly: bool) -> dict[str, Kept]:
         """Return what a later program should know of GPUs that are or were unhealthy."""
         now = self._clock.monotonic()
         return {
             uuid: Kept.of(
-                health, health.owes(now) if exactly else health.owed, is_mig=uuid in self._mig
+                health,
+                health.owes(now) if exactly else health.owed,
+                load=self._load,
+                is_mig=uuid in self._mig,
+                is_cordoned=uuid in (self._cordoned or ()),
+                gone_since=self.gone_since(uuid),
             )
             for uuid, health in sorted(self._healths.items())
             if health.failures or not self.is_offered(uuid)
@@ -140,8 +201,29 @@ class HealthTracker:
         """Continue where an earlier program stopped; what was seen since has precedence."""
         now = self._clock.monotonic()
         self._mig |= {u for u, each in kept.items() if each.is_mig and u not in self._healths}
-        revived = {uuid: each.revived(now) for uuid, each in kept.items()}
+        revived = {uuid: each.revived(now, self._load) for uuid, each in kept.items()}
         self._healths = revived | self._healths
+        self._gone = {
+            u: each.gone_since for u, each in kept.items() if each.gone_since
+        } | self._gone
+        if self._cordoned is None:
+            self._cordoned = frozenset(u for u, each in kept.items() if each.is_cordoned) or None
+
+    def _follow_load(self) -> None:
+        before, self._load = self._load, self._read_load()
+        if before != self._load:
+            log.info("the driver was loaded again, so all GPUs count as reset")
+            self._healths = {u: reset_done(health) for u, health in self._healths.items()}
+
+    def _follow_gone(self, found: Survey, shown: Collection[str]) -> None:
+        now, wall = self._clock.monotonic(), self._clock.wall_ns() // 10**9
+        for uuid in self._gone.keys() & set(shown):
+            del self._gone[uuid]
+            self._missed.pop(uuid, None)
+        for uuid, finding in found.findings.items():
+            if finding.is_gone:
+                self._gone[uuid] = min(wall, self._gone.get(uuid, wall))
+                self._missed.setdefault(uuid, now)
 
     def _of(self, uuid: str) -> CardHealth:
         return self._healths.get(uuid) or CardHealth(since=self._clock.monotonic())

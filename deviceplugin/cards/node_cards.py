@@ -6,7 +6,7 @@ node overrides it: a driver that does not answer, or a block. Neither changes a 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +16,15 @@ from deviceplugin.cards.health_tracker import HealthTracker
 from deviceplugin.cards.held_devices import HeldDevices, message
 from deviceplugin.cards.metrics import show_cards, show_list
 from deviceplugin.cards.notices import LIST, UNIT_BLOCK, Notices, notices
+from deviceplugin.cards.queries import Failures, completed, counted, texts
 from deviceplugin.cards.state_file import Kept, Saved
-from deviceplugin.cards.survey import Survey, Terms, restored, steadied, survey
+from deviceplugin.cards.survey import Survey, Terms, restored, steadied, survey, without
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
 from deviceplugin.errors import Reason
 from gpushare.cards.device_list import MAX_MESSAGE_BYTES
 from gpushare.cards.model import Card, Health, Inventory
 from gpushare.clock import Clock, SystemClock
+from gpushare.contract import FORGET_GONE_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +32,10 @@ log = logging.getLogger(__name__)
 class NodeCards:
     """Owned by one event loop. ``version`` rises with every change that matters to a reader.
 
-    ``before`` is what was kept on disk. ``is_provisional``: indexes were assigned without reading
-    the Node's inventory, so they must not be written yet. ``refusal`` says why nothing can be
-    offered at all. ``once_inherited`` are devices of Aliyun gpushare's plugin that were ever held.
-    ``notices`` are the Events that the Node should have now.
+    ``before`` is what was kept on disk, ``load`` is as in HealthTracker. ``is_provisional``:
+    indexes were assigned without reading the Node's inventory, so they must not be written yet.
+    ``refusal`` says why nothing can be offered at all. ``once_inherited`` are devices of Aliyun
+    gpushare's plugin that were ever held. ``notices`` are the Events that the Node should have now.
     """
 
     def __init__(
@@ -43,12 +45,15 @@ class NodeCards:
         *,
         clock: Clock | None = None,
         recover_seconds: float = 60.0,
+        load: Callable[[], str] = str,
     ) -> None:
         self._wanted = self._terms = terms
-        self._healths = HealthTracker(clock or SystemClock(), recover_seconds)
+        self._healths = HealthTracker(clock or SystemClock(), recover_seconds, load)
         self._survey: Survey | None = None
         self._last_seen: Sequence[Seen] | None = None
         self._reserved_mib: dict[str, int] = {}  # by UUID, as the driver has reported it so far
+        self._failing: Failures = {}
+        self._forgotten: dict[str, str] = {}  # about the last ones, by UUID
         self._silent = ""
         self._blocks: dict[str, str] = {}
         self._unit_notice = ""
@@ -106,6 +111,12 @@ class NodeCards:
             return Reason.CARD_UNHEALTHY, self._silent
         return self._healths.trouble(card.uuid, at_start=at_start)
 
+    def limits_memory(self, cards: Iterable[Card]) -> bool:
+        """Whether the driver can limit a container's memory on each of these GPUs."""
+        seen = self._last_seen or ()
+        able = {c.uuid for c in seen if isinstance(c, PhysicalCard) and c.limits_memory}
+        return all(card.uuid in able for card in cards)
+
     def saved(self, *, exactly: bool = False) -> Saved | None:
         """Return what should be on disk; None while there is nothing to keep.
 
@@ -119,9 +130,38 @@ class NodeCards:
         """Set when containers are assigned their GPU from now on; part of the inventory."""
         self._restate(binding=binding)
 
-    def set_injection(self, injection: str) -> None:
-        """Set how containers get access to GPUs from now on; part of the inventory."""
-        self._restate(injection=injection)
+    def set_injection(self, injection: str, *, pod_variables_win: bool | None = None) -> None:
+        """Set how containers get access to GPUs from now on; part of the inventory.
+
+        ``pod_variables_win``: a pod's variables override the plugin's; None leaves that unchanged.
+        """
+        if pod_variables_win is None:
+            pod_variables_win = self._terms.pod_variables_win
+        self._restate(injection=injection, pod_variables_win=pod_variables_win)
+
+    def set_cordoned(self, uuids: Collection[str] | None) -> None:
+        """Set which GPUs the Node's annotation cordons; None while that is not known."""
+        self._healths.set_cordoned(uuids)
+        self._publish_if_changed()
+
+    def forget_gone(self, used: Collection[str]) -> None:
+        """Forget the GPUs that have been gone for long, except those that pods have: ``used``."""
+        if self._survey is None or self.is_provisional or self._silent:
+            return
+        known = {card.uuid: card for card in self._survey.inventory.cards}
+        gone = (self._healths.forgettable & known.keys()) - set(used)
+        if not gone:
+            return
+        self._forgotten = {
+            uuid: f"GPU {known[uuid].index} ({uuid}) was forgotten: the driver has not shown it "
+            f"for {FORGET_GONE_SECONDS // 86400} days, and no pod uses it"
+            for uuid in sorted(gone)
+        }
+        self._healths.forget(gone)
+        for uuid in gone:
+            self._reserved_mib.pop(uuid, None)
+        self._survey = without(self._survey, gone)
+        self._publish()
 
     def _restate(self, **stated: Any) -> None:
         """Change the inventory's statements about the node; publish an inventory that differs."""
@@ -141,7 +181,9 @@ class NodeCards:
         self.is_provisional = False
         if published is not None:
             self._restore(published)
-            self._healths.revive({c.uuid: Kept() for c in published.cards if not c.is_healthy})
+            self._healths.revive(
+                {c.uuid: Kept(gone_since=c.gone_since) for c in published.cards if not c.is_healthy}
+            )
             if self._last_seen is not None:
                 self._update(self._last_seen)
         self._publish()
@@ -209,9 +251,11 @@ class NodeCards:
         if self._survey is None or self.unit_waiting is None:
             return
         self._terms = self._wanted
+        failing = self._survey.failing
         self._survey = restored(self._survey.inventory, self._terms)
         if self._last_seen is not None:
-            self._survey = survey(self._survey.inventory, self._last_seen, self._terms)
+            found = survey(self._survey.inventory, self._last_seen, self._terms)
+            self._survey = replace(found, failing=failing)
         self._unit_notice = ""
         log.info("the new memory unit is in force", extra={"unit_mib": self._terms.unit_mib})
         self.set_block(UNIT_BLOCK, "")
@@ -236,13 +280,17 @@ class NodeCards:
 
     def _update(self, cards: Sequence[Seen], events: Iterable[CardEvent] = ()) -> None:
         before = self._survey
+        known = before.inventory if before is not None else None
+        cards = completed(cards, known, mig=self._healths.mig, reserved_mib=self._reserved_mib)
         cards = self._last_seen = steadied(self._reserved_mib, cards)
+        self._failing = counted(self._failing, cards)
         self._reserved_mib |= {
             card.uuid: card.reserved_mib
             for card in cards
             if isinstance(card, PhysicalCard) and card.reserved_mib is not None
         }
-        self._survey = survey(before.inventory if before else None, cards, self._terms)
+        found = survey(known, cards, self._terms)
+        self._survey = replace(found, failing=texts(self._failing, cards))
         self._healths.update(self._survey, cards, events)
         for card, why in self._survey.unlisted.items():
             if before is None or card not in before.unlisted:
@@ -256,7 +304,7 @@ class NodeCards:
             return None
         is_closed = bool(self._silent or self._blocks)
         cards = (
-            replace(card, health=Health.UNHEALTHY)
+            replace(card, health=Health.UNHEALTHY, gone_since=self._healths.gone_since(card.uuid))
             if is_closed or not self._healths.is_offered(card.uuid)
             else card
             for card in self._survey.inventory.cards
@@ -295,6 +343,7 @@ class NodeCards:
             blocks=self._blocks,
             unit_notice=self._unit_notice,
             unlisted=gone,
+            forgotten=self._forgotten,
         )
         for about in self.notices.keys() - before.keys() - unhealthy.keys():
             reason, text = self.notices[about]

@@ -22,11 +22,13 @@ def notices(
     blocks: Mapping[str, str],
     unit_notice: str,
     unlisted: Collection[str],
+    forgotten: Mapping[str, str],
 ) -> Notices:
     """Return all notices; with LIST among them nothing can be offered.
 
     ``unhealthy`` has the reason for each GPU by UUID, ``blocks`` that of each block by name.
-    ``unlisted`` are the UUIDs that the list of ``listed`` omits.
+    ``unlisted`` are the UUIDs that the list of ``listed`` omits. ``forgotten`` has a text for each
+    GPU that has just been forgotten, by UUID.
     """
     found = {
         uuid: ("CardUnhealthy", f"GPU {uuid} is unhealthy: {why}")
@@ -37,6 +39,10 @@ def notices(
             found[name] = ("GpushareNodeBlocked", why)
     for card, why in survey.unlisted.items():
         found[card] = ("CardUnreadable", f"GPU {card} cannot be shared: {why}")
+    for about, text in survey.failing.items():
+        found[about] = ("CardQueryFails", text)
+    for uuid, text in forgotten.items():
+        found[f"{uuid} forgotten"] = ("CardForgotten", text)
     if unit_notice:
         found[UNIT_BLOCK] = ("MemoryUnitChanged", unit_notice)
     usable = [

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -41,7 +41,9 @@ class Kept:
     """What is kept of a GPU that was unhealthy, in the file's format.
 
     ``illnesses`` are the failures not yet forgotten. ``owed`` are seconds, because each boot has
-    another clock. The defaults are for a GPU that is only known to have been unhealthy.
+    another clock. ``unreset`` is the load of the driver since which the GPU needs a reset; None if
+    it needs none. ``gone_since`` is in seconds since the Unix epoch, 0 if it is there. The defaults
+    are for a GPU that is only known to have been unhealthy.
     """
 
     state: State = State.UNHEALTHY
@@ -51,14 +53,29 @@ class Kept:
     owed: float = 0.0
     is_mig: bool = False
     reason: HealthReason = HealthReason.EARLIER
+    unreset: str | None = None
+    is_cordoned: bool = False
+    gone_since: int = 0
 
     @classmethod
-    def of(cls, health: CardHealth, owed: float, *, is_mig: bool = False) -> Self:
-        failures, reason = health.failures, health.reason
-        return cls(health.state, health.why, health.is_gone, failures, owed, is_mig, reason)
+    def of(cls, health: CardHealth, owed: float, *, load: str = "", **more: Any) -> Self:
+        """Return what to keep of ``health`` under this ``load`` of the driver."""
+        return cls(
+            state=health.state,
+            why=health.why,
+            is_gone=health.is_gone,
+            illnesses=health.failures,
+            owed=owed,
+            reason=health.reason,
+            unreset=load if health.needs_reset else None,
+            **more,
+        )
 
-    def revived(self, now: float) -> CardHealth:
-        """Return the GPU's health when another program starts, before the first check."""
+    def revived(self, now: float, load: str = "") -> CardHealth:
+        """Return the GPU's health when another program starts, before the first check.
+
+        A reset that is needed counts as done if the driver was loaded again since.
+        """
         if self.state in {State.HEALTHY, State.SUSPECT}:
             return CardHealth(failures=self.illnesses, since=now)
         return CardHealth(
@@ -67,6 +84,7 @@ class Kept:
             is_gone=self.is_gone,
             is_definite=bool(self.illnesses),  # else its reason was never known
             reason=self.reason,
+            needs_reset=self.unreset == load,
             failures=self.illnesses,
             since=now,
             owed=self.owed,

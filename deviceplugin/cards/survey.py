@@ -1,16 +1,17 @@
 """Derives the node's inventory from what the driver shows (pure).
 
-Index and tag belong to a UUID forever: a GPU that was seen once keeps its place when it is gone,
-and its index is never given to another. What a check found is judged in ``rules``.
+Index and tag belong to a UUID: a GPU that was seen once keeps its place when it is gone, until it
+is forgotten (``forgetting``). Its index is never given to another. What a check found is judged in
+``rules``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deviceplugin.cards.device_list import is_tag, tag_of
 from deviceplugin.cards.rules import HealthCheckResult, HealthReason, finding_of
-from deviceplugin.driver.interface import PhysicalCard, Seen, UnreadableCard
+from deviceplugin.driver.interface import PhysicalCard, Query, Seen, UnreadableCard
 from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Card, Health, Inventory
 
@@ -28,6 +29,7 @@ class Terms:
     plugin: str = ""
     injection: str = ""
     runtime_classes: frozenset[str] = frozenset()
+    pod_variables_win: bool = False
 
     def usable_mib(self, card: PhysicalCard) -> int:
         """Return the memory to share; a driver that reports no reserved memory reserves 0."""
@@ -41,7 +43,8 @@ class Survey:
 
     ``inventory`` says nothing about health; ``findings`` are about its GPUs, except those in MIG
     mode. ``usable_mib`` is the memory that each shares. ``unlisted`` are GPUs that have no place in
-    it because they have never answered. ``remarks`` are for the operator.
+    it because they have never answered. ``remarks`` are for the operator, as is ``failing``: texts
+    about queries that keep failing, by what they are about.
     """
 
     inventory: Inventory
@@ -50,16 +53,34 @@ class Survey:
     mig: frozenset[str] = frozenset()
     unlisted: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    failing: Mapping[str, str] = field(default_factory=dict)
 
 
 def restored(before: Inventory, terms: Terms) -> Survey:
     """Return the inventory as last known, in the unit now in force."""
     usable = tuple(card.units * before.unit_mib for card in before.cards)
     cards = tuple(
-        replace(card, units=mib // terms.unit_mib, health=Health.HEALTHY)
+        replace(card, units=mib // terms.unit_mib, health=Health.HEALTHY, gone_since=0)
         for card, mib in zip(_tagged(before.cards), usable, strict=True)
     )
-    return Survey(_inventory(cards, terms), usable)
+    return Survey(_inventory(cards, terms, before.next_index), usable)
+
+
+def without(before: Survey, uuids: Collection[str]) -> Survey:
+    """Return the survey without these GPUs, whose indexes stay unused."""
+    places = [
+        (card, mib)
+        for card, mib in zip(before.inventory.cards, before.usable_mib, strict=True)
+        if card.uuid not in uuids
+    ]
+    inventory = replace(
+        before.inventory,
+        cards=tuple(card for card, _ in places),
+        next_index=_next_index(before.inventory.cards, before.inventory.next_index),
+    )
+    findings = {uuid: each for uuid, each in before.findings.items() if uuid not in uuids}
+    usable = tuple(mib for _, mib in places)
+    return replace(before, inventory=inventory, usable_mib=usable, findings=findings)
 
 
 def _tagged(before: Sequence[Card]) -> tuple[Card, ...]:
@@ -103,13 +124,13 @@ def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Surv
             usable.append(terms.usable_mib(found))
     for new in shown.values():
         if known.inventory.by_uuid(new.uuid) is None:
-            index = max((card.index for card in cards), default=-1) + 1
+            index = _next_index(cards, known.inventory.next_index)
             made = _card(new, index, tag_of(new.uuid, {c.tag for c in cards}), terms)
             cards.append(replace(made, units=0) if new.is_mig else made)
             usable.append(0 if new.is_mig else terms.usable_mib(new))
             if not new.is_mig:
                 findings[new.uuid] = finding_of(new)
-    inventory = _inventory(tuple(cards), terms)
+    inventory = _inventory(tuple(cards), terms, known.inventory.next_index)
     is_one_missing = any(uuid not in shown and uuid not in broken for uuid in findings)
     strangers = () if is_one_missing else nameless
     return Survey(
@@ -172,7 +193,9 @@ def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -
         return finding_of(broken)
     if not nameless:
         why = "the driver no longer shows it"
-        return HealthCheckResult(why, is_definite=True, is_gone=True, reason=HealthReason.GONE)
+        return HealthCheckResult(
+            why, is_definite=True, is_gone=True, reason=HealthReason.GONE, shows_reset=True
+        )
     found = [finding_of(card) for card in nameless]
     first = next((each for each in found if each.is_definite), found[0])
     return replace(first, why="; ".join(dict.fromkeys(card.why for card in nameless)))
@@ -183,7 +206,11 @@ def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:
     for card in shown:
         if card.is_mig:
             remarks.append(f"GPU {card.uuid} {MIG}")
-        elif card.reserved_mib is None and terms.reserved_mib == BY_DRIVER:
+        elif (
+            card.reserved_mib is None
+            and Query.RESERVED not in card.failed
+            and terms.reserved_mib == BY_DRIVER
+        ):
             remarks.append(
                 f"the driver does not report the memory that it reserves of GPU {card.uuid}, which "
                 f"counts as none: set --reserved to a number of MiB"
@@ -203,7 +230,11 @@ def _card(found: PhysicalCard, index: int, tag: str, terms: Terms) -> Card:
     )
 
 
-def _inventory(cards: tuple[Card, ...], terms: Terms) -> Inventory:
+def _next_index(cards: Iterable[Card], least: int) -> int:
+    return max([least, *(card.index + 1 for card in cards)])
+
+
+def _inventory(cards: tuple[Card, ...], terms: Terms, next_index: int = 0) -> Inventory:
     return Inventory(
         terms.unit_mib,
         cards,
@@ -211,4 +242,6 @@ def _inventory(cards: tuple[Card, ...], terms: Terms) -> Inventory:
         binding=terms.binding,
         injection=terms.injection,
         runtime_classes=terms.runtime_classes,
+        next_index=next_index,
+        pod_variables_win=terms.pod_variables_win,
     )

@@ -1,7 +1,24 @@
 """The interface to a GPU driver; ``nvml.py`` is the real one (pure)."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+NO_MINOR: Final = -1  # the driver's number of the GPU is not known
+
+
+class Query(StrEnum):
+    """The queries of NVML that a GPU is offered without: all but those for UUID and memory."""
+
+    RESERVED = "nvmlDeviceGetMemoryInfo_v2"
+    MINOR = "nvmlDeviceGetMinorNumber"
+    MODEL = "nvmlDeviceGetName"
+    MIG = "nvmlDeviceGetMigMode"
+    RECOVERY_ACTION = "nvmlDeviceGetFieldValues"
+    REMAPPED_ROWS = "nvmlDeviceGetRemappedRows"
+    PENDING_PAGES = "nvmlDeviceGetRetiredPagesPendingStatus"
+    ECC_ERRORS = "nvmlDeviceGetTotalEccErrors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +27,15 @@ class PhysicalCard:
 
     ``reserved_mib`` is the memory that the driver reserves and ``recovery_action`` NVML's number of
     the action that it advises (0: none); None where the driver does not report it.
-    ``rows_failed``: broken memory rows could not be remapped.
+    ``rows_failed``: broken memory rows could not be remapped. ``repair_pending``: a repair of its
+    memory waits for a reset. ``uncorrected_errors`` of its memory are counted since the driver was
+    loaded or the GPU was reset. The last two are asked only of a driver that advises no action.
+
+    ``limits_memory``: the driver can limit how much of its memory a container uses.
+
+    ``failed`` has the driver's error for each query that it supports and that has failed. What such
+    a query would have shown is as if the driver did not report it: NO_MINOR, no model, not in MIG
+    mode.
     """
 
     uuid: str
@@ -21,6 +46,10 @@ class PhysicalCard:
     is_mig: bool = False
     recovery_action: int | None = None
     rows_failed: bool = False
+    repair_pending: bool = False
+    uncorrected_errors: int = 0
+    limits_memory: bool = False
+    failed: Mapping[Query, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

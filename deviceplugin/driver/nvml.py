@@ -12,14 +12,17 @@ import contextlib
 import ctypes
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml  # noqa: TID251 - this is the adapter that the rule names
 
 from deviceplugin.driver.interface import (
+    NO_MINOR,
     CardEvent,
     PhysicalCard,
     ProcessMemory,
+    Query,
     Seen,
     UnreadableCard,
 )
@@ -35,6 +38,11 @@ _NO_SUCH_QUERY: Final = frozenset(
 )
 _NO_SUCH_FIELD: Final = _NO_SUCH_QUERY | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _DEFINITE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+_OF_MORE_THAN_A_QUERY: Final = _DEFINITE | {
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+}
 # Events that are a reason to check at once.
 _EVENTS: Final = (
     pynvml.nvmlEventTypeXidCriticalError
@@ -44,10 +52,46 @@ _EVENTS: Final = (
 )
 
 
-class Nvml:
-    """The real driver, through pynvml: a ``driver.Backend``."""
+CGROUP: Final = Path("/sys/fs/cgroup")
+_SET_LIMITS: Final = "nvmlDeviceSetMemoryLimits_v1"
+_UNCORRECTED_SINCE_LOADED: Final = (
+    pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+    pynvml.NVML_VOLATILE_ECC,
+)
 
-    def __init__(self) -> None:
+
+class _Optional:
+    """Asks one GPU what it can be offered without; ``failed`` collects the errors."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+        self.failed: dict[Query, str] = {}
+
+    def ask(self, query: Query, *words: Any) -> Any:
+        """Return the answer; None where the driver has no such query, or where it fails.
+
+        Raises NVMLError where the error is about the whole GPU or the library.
+        """
+        try:
+            return self._ask(getattr(pynvml, query.removesuffix("_v2")), *words)
+        except Exception as err:  # noqa: BLE001 - NVML's errors, and pynvml's own of decoding
+            self.fail(query, err)
+            return None
+
+    def fail(self, query: Query, err: Exception) -> None:
+        if getattr(err, "value", 0) in _OF_MORE_THAN_A_QUERY:
+            raise err
+        self.failed[query] = str(err)
+
+
+class Nvml:
+    """The real driver, through pynvml: a ``driver.Backend``.
+
+    ``cgroup`` is where the machine's cgroups are mounted.
+    """
+
+    def __init__(self, cgroup: Path = CGROUP) -> None:
+        self._controllers = cgroup / "cgroup.controllers"  # only cgroup v2 has it
         self._is_open = False
         self._is_listening = False
         self._events: Any = None
@@ -106,19 +150,7 @@ class Nvml:
         try:
             handle = self._ask(pynvml.nvmlDeviceGetHandleByIndex, position)
             uuid = self._ask(pynvml.nvmlDeviceGetUUID, handle)
-            total, reserved = self._memory(handle)
-            mig = self._if_supported(pynvml.nvmlDeviceGetMigMode, handle)
-            rows = self._if_supported(pynvml.nvmlDeviceGetRemappedRows, handle)
-            card = PhysicalCard(
-                uuid=uuid,
-                minor=self._ask(pynvml.nvmlDeviceGetMinorNumber, handle),
-                model=self._ask(pynvml.nvmlDeviceGetName, handle),
-                memory_mib=total // _MIB,
-                reserved_mib=None if reserved is None else -(-reserved // _MIB),
-                is_mig=bool(mig and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE),
-                recovery_action=self._recovery_action(handle),
-                rows_failed=bool(rows and rows[3]),
-            )
+            card = self._card(handle, uuid)
         except pynvml.NVMLError as err:
             if err.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
                 raise _no_answer(err) from err
@@ -132,13 +164,38 @@ class Nvml:
         self._answers(position, handle, uuid)
         return card
 
-    def _memory(self, handle: Any) -> tuple[int, int | None]:
+    def _card(self, handle: Any, uuid: str) -> PhysicalCard:
+        queries = _Optional(self._if_supported)
+        total, reserved = self._memory(handle, queries)
+        minor = queries.ask(Query.MINOR, handle)
+        rows = queries.ask(Query.REMAPPED_ROWS, handle)
+        action = self._recovery_action(handle, queries)
+        repair_pending, errors = False, 0
+        if action is None and Query.RECOVERY_ACTION not in queries.failed:
+            pages = queries.ask(Query.PENDING_PAGES, handle)
+            repair_pending = bool((rows and rows[2]) or pages)
+            errors = queries.ask(Query.ECC_ERRORS, handle, *_UNCORRECTED_SINCE_LOADED) or 0
+        return PhysicalCard(
+            uuid=uuid,
+            minor=NO_MINOR if minor is None else minor,
+            model=queries.ask(Query.MODEL, handle) or "",
+            memory_mib=total // _MIB,
+            reserved_mib=None if reserved is None else -(-reserved // _MIB),
+            is_mig=self._is_mig(handle, queries),
+            recovery_action=action,
+            rows_failed=bool(rows and rows[3]),
+            repair_pending=repair_pending,
+            uncorrected_errors=errors,
+            limits_memory=self._limits_memory(handle),
+            failed=queries.failed,
+        )
+
+    def _memory(self, handle: Any, queries: "_Optional") -> tuple[int, int | None]:
         """Return all bytes, and the reserved ones, which version 1 of the query does not report."""
-        query = pynvml.nvmlDeviceGetMemoryInfo
-        newer = self._if_supported(query, handle, pynvml.nvmlMemory_v2)
+        newer = queries.ask(Query.RESERVED, handle, pynvml.nvmlMemory_v2)
         if newer is not None:
             return newer.total, newer.reserved
-        older = self._if_supported(query, handle)
+        older = self._if_supported(pynvml.nvmlDeviceGetMemoryInfo, handle)
         if older is None:
             raise DriverError(
                 "the driver reports no memory of the GPU's own (it may use the machine's), so "
@@ -146,13 +203,39 @@ class Nvml:
             )
         return older.total, None
 
-    def _recovery_action(self, handle: Any) -> int | None:
+    def _limits_memory(self, handle: Any) -> bool:
+        """Whether NVIDIA's hook can set a limit for a container.
+
+        It ends with an error, and the container with it, where the library does not have the call,
+        where the machine has no cgroup v2, and where the driver or kernel do not support it.
+        """
+        if not hasattr(pynvml.nvmlLib, _SET_LIMITS) or not self._controllers.exists():
+            return False
+        own = pynvml.c_nvmlGetMemoryLimits_v1_t(str(self._controllers.parent).encode(), 0, 0, 0)
+        try:
+            self._ask(pynvml.nvmlDeviceGetMemoryLimits_v1, handle, own)
+        except pynvml.NVMLError as err:
+            # Other errors, such as a missing permission, may be those of this process alone.
+            return err.value not in _NO_SUCH_QUERY
+        return True
+
+    def _is_mig(self, handle: Any, queries: "_Optional") -> bool:
+        mode = queries.ask(Query.MIG, handle)
+        if mode is not None or Query.MIG not in queries.failed:
+            return bool(mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+        try:  # 0 where MIG is not supported, or not enabled
+            return bool(self._if_supported(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle))
+        except pynvml.NVMLError:
+            return False
+
+    def _recovery_action(self, handle: Any, queries: "_Optional") -> int | None:
         fields = [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
-        found = self._if_supported(pynvml.nvmlDeviceGetFieldValues, handle, fields)
+        found = queries.ask(Query.RECOVERY_ACTION, handle, fields)
         if found is None or found[0].nvmlReturn in _NO_SUCH_FIELD:
             return None
         if found[0].nvmlReturn:
-            raise pynvml.NVMLError(found[0].nvmlReturn)
+            queries.fail(Query.RECOVERY_ACTION, pynvml.NVMLError(found[0].nvmlReturn))
+            return None
         return int(found[0].value.uiVal)
 
     def _answers(self, position: int, handle: Any, uuid: str) -> None:

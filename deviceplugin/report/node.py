@@ -15,9 +15,14 @@ from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import StateFile
 from deviceplugin.settings import NAME
 from gpushare.annotations import inventory
+from gpushare.cards import placement_policy
 from gpushare.cards.model import Inventory
 from gpushare.clock import Clock
-from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT
+from gpushare.contract import (
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INVENTORY,
+    RESOURCE_COUNT,
+)
 from gpushare.errors import ApiError, QuantityError, RecordError
 from gpushare.kube import events
 from gpushare.kube.backoff import Backoff
@@ -70,6 +75,8 @@ class NodeReport:
     def changed(self, item: Node) -> None:
         self._node = item
         self._seen(item)
+        cordoned = item.annotations.get(ANNOTATION_CORDONED_CARDS, "")
+        self._cards.set_cordoned(placement_policy.parse_names(cordoned))
         self._is_there.set()
         self._wake.set()
 
@@ -133,6 +140,7 @@ class NodeReport:
 
     def _lost(self) -> None:
         self._node = None
+        self._cards.set_cordoned(None)
         self._is_there.clear()
         self._wake.set()
 

@@ -23,7 +23,7 @@ MOST_UNIT_MIB: Final = 2**20  # no card has a TiB
 MAX_LEGACY_CARDS: Final = 1024  # far above any machine: a wrong count must not exhaust memory
 
 
-class _Card(msgspec.Struct, rename="camel"):
+class _Card(msgspec.Struct, rename="camel", omit_defaults=True):
     index: int
     uuid: str
     tag: str
@@ -32,6 +32,7 @@ class _Card(msgspec.Struct, rename="camel"):
     memory_mib: int = msgspec.field(name="memMiB")
     units: int
     health: Health
+    gone_since: int = 0
 
 
 class _Inventory(msgspec.Struct, omit_defaults=True):
@@ -43,6 +44,8 @@ class _Inventory(msgspec.Struct, omit_defaults=True):
     injection: str = ""
     runtime_classes: list[str] = msgspec.field(name="runtimeClasses", default_factory=list)
     leaving: bool = False
+    next_index: int = msgspec.field(name="nextIndex", default=0)
+    pod_variables_win: bool = msgspec.field(name="podVariablesWin", default=False)
 
 
 def encode(inventory: Inventory) -> str:
@@ -56,6 +59,8 @@ def encode(inventory: Inventory) -> str:
             injection=inventory.injection,
             runtime_classes=sorted(inventory.runtime_classes),
             leaving=inventory.is_leaving,
+            next_index=inventory.next_index,
+            pod_variables_win=inventory.pod_variables_win,
         )
     ).decode()
 
@@ -92,6 +97,8 @@ def decode(text: str) -> Inventory:
         injection=wire.injection,
         runtime_classes=frozenset(wire.runtime_classes),
         is_leaving=wire.leaving,
+        next_index=wire.next_index,
+        pod_variables_win=wire.pod_variables_win,
     )
 
 

@@ -24,7 +24,8 @@ class Health(StrEnum):
 class Card:
     """One physical GPU. ``index`` is its position in the inventory, ``minor`` the driver's number.
 
-    ``is_cordoned``: an operator allows no new pods on it.
+    ``is_cordoned``: an operator allows no new pods on it. ``gone_since``: when the driver stopped
+    showing it, in seconds since the Unix epoch; 0 if it is there.
     """
 
     index: int
@@ -36,6 +37,7 @@ class Card:
     model: str = ""
     memory_mib: int = 0
     is_cordoned: bool = False
+    gone_since: int = 0
 
     @property
     def is_healthy(self) -> bool:
@@ -56,6 +58,8 @@ class Inventory:
     RuntimeClasses that run NVIDIA's runtime, an empty name for pods without one. Older plugins
     state neither.
     ``is_leaving``: the plugin is about to end without a successor, so the node takes no new pods.
+    ``next_index``: the least index of a new card; below it are indexes of cards that were
+    forgotten. ``pod_variables_win``: a variable that a pod sets itself overrides the plugin's.
     """
 
     unit_mib: int
@@ -66,6 +70,8 @@ class Inventory:
     injection: str = ""
     runtime_classes: frozenset[str] = frozenset()
     is_leaving: bool = False
+    next_index: int = 0
+    pod_variables_win: bool = False
 
     def by_uuid(self, uuid: str) -> Card | None:
         return next((card for card in self.cards if card.uuid == uuid), None)
@@ -85,6 +91,7 @@ class ContainerRequest(msgspec.Struct, gc=False, frozen=True):
 
     ``sets_cards``: it sets NVIDIA_VISIBLE_DEVICES itself, which early binding cannot override.
     ``hides_cards``: it sets the variable so that NVIDIA's runtime gives it no card.
+    ``sets_limits``: it sets a variable by which NVIDIA's hook reserves or limits a card's memory.
     """
 
     name: str
@@ -92,6 +99,7 @@ class ContainerRequest(msgspec.Struct, gc=False, frozen=True):
     kind: ContainerKind = ContainerKind.APP
     sets_cards: bool = False
     hides_cards: bool = False
+    sets_limits: bool = False
 
 
 class Request(msgspec.Struct, gc=False, frozen=True):
@@ -118,6 +126,7 @@ class Request(msgspec.Struct, gc=False, frozen=True):
     units: int = 0  # computed, as are all that follow
     units_per_card: int = 0
     sets_cards: bool = False
+    sets_limits: bool = False
     exposes_cards: bool = False
 
     def __post_init__(self) -> None:
@@ -125,21 +134,23 @@ class Request(msgspec.Struct, gc=False, frozen=True):
         force_setattr(self, "units", units)
         force_setattr(self, "units_per_card", units // self.card_count)
         force_setattr(self, "sets_cards", any(c.sets_cards for c in self.containers))
+        force_setattr(self, "sets_limits", any(c.sets_limits for c in self.containers))
         exposed = any(not (c.units or c.hides_cards) for c in self.containers)
         force_setattr(self, "exposes_cards", exposed)
 
     @property
-    def rank_key(self) -> tuple[int, int, int, bool, bool, str, PlacementPolicy]:
+    def rank_key(self) -> tuple[int, int, int, bool, bool, bool, str, PlacementPolicy]:
         """Return what decides about nodes: requests with equal keys rank all nodes equally."""
         return (self.cpu, *self.fit_key)
 
     @property
-    def fit_key(self) -> tuple[int, int, bool, bool, str, PlacementPolicy]:
+    def fit_key(self) -> tuple[int, int, bool, bool, bool, str, PlacementPolicy]:
         """Return what decides about cards: requests with equal keys fit the same ones."""
         return (
             self.units_per_card,
             self.card_count,
             self.sets_cards,
+            self.sets_limits,
             self.exposes_cards,
             self.runtime_class,
             self.policy,

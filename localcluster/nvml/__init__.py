@@ -29,7 +29,9 @@ class CardSpec:
     The codes are NVML's return codes: ``error`` for every call that needs an answer from the card,
     ``handle_error`` also for finding it, ``memory_error`` for reading its memory.
     ``recovery_action`` is the driver's advice; None for a driver too old to give any. ``hangs``: a
-    call for this card does not return until the file changes that.
+    call for this card does not return until the file changes that. ``rows_pending`` and
+    ``pages_pending``: a repair of its memory waits for a reset; ``uncorrected`` counts errors of
+    its memory. ``failing`` is the function of NVML that fails for this card alone.
     """
 
     uuid: str
@@ -44,26 +46,33 @@ class CardSpec:
     memory_error: int = 0
     recovery_action: int | None = 0
     rows_failed: bool = False
+    rows_pending: bool = False
+    pages_pending: bool = False
+    uncorrected: int = 0
+    failing: str = ""
     events: bool = True
     hangs: bool = False
 
 
-def build(cache: Path) -> Path:
+def build(cache: Path, *, limits_memory: bool = False) -> Path:
     """Compile the library below ``cache`` unless it exists; return its folder.
+
+    ``limits_memory``: it has the functions that limit a cgroup's memory, as since driver R615.
 
     Raises HostError without a C compiler, BuildError with the compiler's output.
     """
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise HostError("no C compiler for the NVML stand-in: install gcc, or name one in CC")
-    key = hashlib.sha256(_SOURCE.read_bytes() + repr((compiler, _FLAGS)).encode()).hexdigest()[:16]
+    flags = (*_FLAGS, "-DMEMORY_LIMITS") if limits_memory else _FLAGS
+    key = hashlib.sha256(_SOURCE.read_bytes() + repr((compiler, flags)).encode()).hexdigest()[:16]
     folder = cache / f"nvml-{key}"
     if (folder / SONAME).exists():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         made = Path(scratch) / SONAME
-        argv = [compiler, *_FLAGS, "-o", str(made), str(_SOURCE)]
+        argv = [compiler, *flags, "-o", str(made), str(_SOURCE)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BuildError(f"{compiler} could not build {_SOURCE.name}: {done.stderr[-2000:]}")
@@ -113,6 +122,10 @@ def write_state(
             "recovery": card.recovery_action or 0,
             "recovery_supported": int(card.recovery_action is not None),
             "rows_failed": int(card.rows_failed),
+            "rows_pending": int(card.rows_pending),
+            "pages_pending": int(card.pages_pending),
+            "uncorrected": card.uncorrected,
+            "failing": card.failing,
             "events": int(card.events),
             "hangs": int(card.hangs),
         }

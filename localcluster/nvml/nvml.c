@@ -14,6 +14,9 @@
  *           recovery=<n>     the recovery action that the driver advises
  *           recovery_supported=0   an older driver: it advises nothing
  *           rows_failed=1    rows of its memory could not be remapped
+ *           rows_pending=1, pages_pending=1   a repair of its memory waits for a reset
+ *           uncorrected=<n>  errors of its memory since the driver was loaded
+ *           failing=<function>   that function fails for this card with "Unknown Error"
  *           events=0         its events cannot be registered
  *           hangs=1          a call for it does not return before the file says otherwise
  *   process uuid=<text> pid=<n> used_mib=<n> graphics=0|1   used_mib=-1: not told
@@ -24,7 +27,9 @@
  * A file without its last line is in the middle of a write: what was there before still holds. Events
  * from before a set was created are not delivered to it, as by the real one.
  *
- * Functions that are not here are absent, as in a driver too old to have them.
+ * Functions that are not here are absent, as in a driver too old to have them. With MEMORY_LIMITS
+ * defined the library also has those that limit a cgroup's memory, as since R615: Set adds a line
+ * with UUID, cgroup and the two limits to the file named by NVML_STANDIN_LIMITS.
  * Signatures and codes follow NVIDIA's public nvml.h; nothing else of it is needed.
  */
 #include <stdio.h>
@@ -34,7 +39,7 @@
 
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7,
-    NO_DRIVER = 9, TIMEOUT = 10, LOST = 15, BAD_VERSION = 25,
+    NO_DRIVER = 9, TIMEOUT = 10, LOST = 15, BAD_VERSION = 25, UNKNOWN = 999,
 };
 enum {
     MAX_CARDS = 64, MAX_SLOTS = 256, MAX_FAILS = 8, TEXT = 96, RECOVERY_ACTION = 230, MIB = 1 << 20,
@@ -42,9 +47,10 @@ enum {
 };
 
 typedef struct {
-    char uuid[TEXT], model[TEXT];
+    char uuid[TEXT], model[TEXT], failing[TEXT];
     unsigned minor, mig, memory_v2, recovery, recovery_supported, rows_failed, events, hangs;
-    unsigned long long mem_mib, reserved_mib;
+    unsigned rows_pending, pages_pending;
+    unsigned long long mem_mib, reserved_mib, uncorrected;
     int error, handle_error, memory;
 } Card;
 
@@ -149,6 +155,10 @@ static void read_card(char *line, Card *card)
     card->recovery = (unsigned)number(line, "recovery", 0);
     card->recovery_supported = (unsigned)number(line, "recovery_supported", 1);
     card->rows_failed = (unsigned)number(line, "rows_failed", 0);
+    card->rows_pending = (unsigned)number(line, "rows_pending", 0);
+    card->pages_pending = (unsigned)number(line, "pages_pending", 0);
+    card->uncorrected = number(line, "uncorrected", 0);
+    text(card->failing, line, "failing", "");
     card->events = (unsigned)number(line, "events", 1);
     card->hangs = (unsigned)number(line, "hangs", 0);
     card->error = (int)number(line, "error", 0);
@@ -224,6 +234,7 @@ static int card_for(const char *function, void *handle, int asked, Card **card)
         for (unsigned i = 0; i < state.count && !*card; i++)
             if (strcmp(state.cards[i].uuid, slots[slot]) == 0) *card = &state.cards[i];
         if (!*card) return LOST;
+        if (strcmp((*card)->failing, function) == 0) return UNKNOWN;
         if (!(*card)->hangs) return asked ? (*card)->error : OK;
     }
 }
@@ -396,8 +407,9 @@ int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending)
 int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count)
 {
     Card *card;
-    *count = 0;
-    return card_of(handle, 0, &card);
+    int code = card_of(handle, 0, &card);
+    *count = !code && card->mig ? 7 : 0;
+    return code;
 }
 
 int nvmlDeviceIsMigDeviceHandle(void *handle, unsigned *is_mig)
@@ -461,10 +473,54 @@ int nvmlDeviceGetRemappedRows(void *handle, unsigned *correctable, unsigned *unc
     Card *card;
     int code = card_of(handle, 1, &card);
     if (code) return code;
-    *correctable = *uncorrectable = *pending = 0;
+    *correctable = *uncorrectable = 0;
+    *pending = card->rows_pending;
     *failed = card->rows_failed;
     return OK;
 }
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *handle, unsigned *pending)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (!code) *pending = card->pages_pending;
+    return code;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    int is_counted = type == 1 && counter == 0; /* uncorrected, since the driver was loaded */
+    if (!code) *count = is_counted ? card->uncorrected : 0;
+    return code;
+}
+
+#ifdef MEMORY_LIMITS
+typedef struct { const char *cgroup; unsigned long long soft, hard; } Limits;
+
+int nvmlDeviceSetMemoryLimits_v1(void *handle, Limits *limits)
+{
+    Card *card;
+    const char *path = getenv("NVML_STANDIN_LIMITS");
+    int code = card_of(handle, 1, &card);
+    FILE *file = code || !path ? NULL : fopen(path, "ae");
+    if (file) {
+        fprintf(file, "%s\t%s\t%llu\t%llu\n", card->uuid, limits->cgroup, limits->soft, limits->hard);
+        fclose(file);
+    }
+    return code;
+}
+
+int nvmlDeviceGetMemoryLimits_v1(void *handle, Limits *limits)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    limits->soft = 0;
+    limits->hard = ~0ull;
+    return code;
+}
+#endif
 
 int nvmlEventSetCreate(void **set)
 {

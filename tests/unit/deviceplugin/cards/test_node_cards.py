@@ -9,9 +9,17 @@ from prometheus_client import REGISTRY
 from prometheus_client.samples import Sample
 
 from deviceplugin.cards.node_cards import NodeCards
-from deviceplugin.cards.state_file import Saved
+from deviceplugin.cards.rules import MAX_WAIT_SECONDS
+from deviceplugin.cards.state_file import Saved, decode, encode
 from deviceplugin.cards.survey import FLUTTER_MIB, Terms, survey
-from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen, UnreadableCard
+from deviceplugin.driver.interface import (
+    NO_MINOR,
+    CardEvent,
+    PhysicalCard,
+    Query,
+    Seen,
+    UnreadableCard,
+)
 from deviceplugin.errors import Reason
 from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Health, Inventory
@@ -26,9 +34,14 @@ WAIT = 60.0
 class Node:
     """The node's cards under a clock that is set by hand."""
 
-    def __init__(self, before: Saved | None = None, terms: Terms = TERMS) -> None:
+    def __init__(
+        self, before: Saved | None = None, terms: Terms = TERMS, load: str = "boot-1/"
+    ) -> None:
         self.clock = FakeClock()
-        self.cards = NodeCards(terms, before, clock=self.clock, recover_seconds=WAIT)
+        self.load = load
+        self.cards = NodeCards(
+            terms, before, clock=self.clock, recover_seconds=WAIT, load=lambda: self.load
+        )
 
     def show(self, *seen: Seen, xid: CardEvent | None = None, after: float = 0.0) -> None:
         self.clock.now += after
@@ -313,7 +326,7 @@ BROKEN = replace(SECOND, rows_failed=True)
 @pytest.mark.parametrize(
     ("shown", "xid", "state", "reason"),
     [
-        (SECOND, 119, "recovering", "xid"),
+        (SECOND, 122, "recovering", "xid"),
         (replace(SECOND, recovery_action=1), 0, "unhealthy", "advice"),
         (BROKEN, 0, "unhealthy", "rows"),
         (lost(), 0, "unhealthy", "lost"),
@@ -501,3 +514,114 @@ def test_a_replaced_gpu_never_makes_the_list_too_long() -> None:
     assert told == [(0, 81_920, True), (1, 81_920, False), (2, 81_920, True)]
     node.show(*large)
     assert "--memory-unit=2MiB" in node.cards.refusal, "all three are too many"
+
+
+def restarted(node: Node, load: str = "boot-1/") -> Node:
+    """The node after its program was started again, with what was kept on disk."""
+    node.cards.adopt(None)
+    later = Node(decode(encode(node.cards.saved())), load=load)
+    later.clock.now = node.clock.now
+    return later
+
+
+def offered_in_the_end(node: Node, *seen: Seen) -> bool:
+    for _ in range(3):
+        node.show(*(seen or (FIRST, SECOND)), after=2 * MAX_WAIT_SECONDS)
+    return node.offered[1]
+
+
+@pytest.fixture
+def ill(node: Node) -> Node:
+    node.show(FIRST, SECOND, xid=CardEvent(SECOND.uuid, 48))
+    return node
+
+
+def test_an_xid_that_needs_a_reset_outlives_good_checks_and_restarts(ill: Node) -> None:
+    assert not offered_in_the_end(ill)
+    reason, text = ill.cards.notices[SECOND.uuid]
+    assert reason == "CardUnhealthy"
+    assert "XID 48: double bit ECC error" in text
+    assert "cordoned and uncordoned" in text
+    later = restarted(restarted(ill))
+    assert not offered_in_the_end(later)
+    assert later.offered == [True, False]
+
+
+@pytest.mark.parametrize("load", ["boot-2/", "boot-1/77"])
+def test_a_new_boot_and_a_new_load_of_the_driver_count_as_a_reset(ill: Node, load: str) -> None:
+    later = restarted(ill, load)
+    later.show(FIRST, SECOND)
+    assert later.offered == [True, False], "good checks are needed all the same"
+    assert offered_in_the_end(later)
+
+
+def test_a_driver_that_is_loaded_again_under_the_program_counts_as_a_reset(ill: Node) -> None:
+    ill.load = "boot-1/78"
+    assert offered_in_the_end(ill)
+
+
+def test_an_administrator_says_that_a_gpu_was_reset_by_uncordoning_it(ill: Node) -> None:
+    ill.cards.set_cordoned(set())
+    ill.cards.set_cordoned({FIRST.uuid})
+    ill.cards.set_cordoned(set())
+    assert not offered_in_the_end(ill), "it was another GPU"
+    ill.cards.set_cordoned({SECOND.uuid})
+    assert not offered_in_the_end(ill)
+    ill.cards.set_cordoned(set())
+    assert offered_in_the_end(ill)
+
+
+def test_a_gpu_may_be_uncordoned_while_no_plugin_runs(ill: Node) -> None:
+    ill.cards.set_cordoned({SECOND.uuid})
+    still, later = restarted(ill), restarted(ill)
+    still.cards.set_cordoned({SECOND.uuid})
+    assert not offered_in_the_end(still)
+    later.cards.set_cordoned(set())
+    assert offered_in_the_end(later)
+
+
+def test_a_node_that_is_deleted_uncordons_nothing(ill: Node) -> None:
+    ill.cards.set_cordoned({SECOND.uuid})
+    ill.cards.set_cordoned(None)
+    ill.cards.set_cordoned(set())
+    assert not offered_in_the_end(ill)
+
+
+def test_a_query_that_fails_is_named_once_it_has_failed_several_times(node: Node) -> None:
+    odd = replace(SECOND, minor=NO_MINOR, failed={Query.MINOR: "Unknown Error"})
+    about = f"{SECOND.uuid} {Query.MINOR}"
+    for _ in range(3):
+        node.show(FIRST, odd)
+        assert about not in node.cards.notices
+    node.show(FIRST, odd)
+    reason, text = node.cards.notices[about]
+    assert reason == "CardQueryFails"
+    assert "nvmlDeviceGetMinorNumber fails (Unknown Error)" in text
+    assert node.offered == [True, True]
+    node.show(FIRST, SECOND)
+    assert about not in node.cards.notices
+
+
+def test_what_a_failed_query_did_not_show_is_as_last_known() -> None:
+    node = Node(terms=Terms(1, BY_DRIVER))
+    node.show(replace(FIRST, reserved_mib=500), SECOND)
+    before = node.cards.inventory
+    failed = dict.fromkeys((Query.MINOR, Query.MODEL, Query.RESERVED, Query.MIG), "odd")
+    odd = replace(FIRST, minor=NO_MINOR, model="", reserved_mib=None, failed=failed)
+    versions = set()
+    for _ in range(3):
+        node.show(odd, SECOND)
+        versions.add(node.cards.version)
+    assert node.cards.inventory == before
+    assert len(versions) == 1, "nothing to tell the kubelet"
+    node.show(replace(FIRST, is_mig=True), SECOND)
+    node.show(odd, SECOND)
+    assert node.offered == [False, True], "it is still in MIG mode"
+
+
+def test_memory_can_be_limited_on_gpus_that_all_can(node: Node) -> None:
+    first, second = node.cards.inventory.cards
+    assert not node.cards.limits_memory([first])
+    node.show(replace(FIRST, limits_memory=True), SECOND)
+    assert node.cards.limits_memory([first])
+    assert not node.cards.limits_memory([first, second])

@@ -1,12 +1,13 @@
 """A GPU is never healthy before its recovery time, and always healthy in the end."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.cards.rules import (
     ACTIONS,
-    HARMLESS_XIDS,
     MAX_WAIT_SECONDS,
     NO_FAULT,
     QUICK_CHECKS,
@@ -17,9 +18,11 @@ from deviceplugin.cards.rules import (
     after,
     finding_of,
     finding_of_xid,
+    reset_done,
     wait_seconds,
 )
-from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
+from deviceplugin.driver.interface import PhysicalCard, Query, UnreadableCard
+from deviceplugin.driver.xids import HARMLESS_XIDS, RESET_XIDS
 
 RECOVER = 60.0
 DEFINITE = HealthCheckResult("GPU is lost", is_definite=True, reason=HealthReason.LOST)
@@ -157,7 +160,10 @@ def test_the_drivers_advice_is_named_in_the_text(action: int) -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 1, recovery_action=action)
     advice = ACTIONS.get(action, "take recovery action 99")
     assert finding_of(shown) == HealthCheckResult(
-        f"the driver advises to {advice}", is_definite=True, reason=HealthReason.ADVICE
+        f"the driver advises to {advice}",
+        is_definite=True,
+        reason=HealthReason.ADVICE,
+        shows_reset=True,
     )
     assert finding_of_xid(13, action).why == f"XID 13: the driver advises to {advice}"
 
@@ -173,4 +179,122 @@ def test_a_gpu_is_not_offered_until_the_drivers_advice_was_followed() -> None:
 
 def test_an_unreadable_gpu_has_the_drivers_error_as_its_reason() -> None:
     assert finding_of(UnreadableCard(0, "", "Unknown Error")) == HICCUP
-    assert finding_of(UnreadableCard(0, "", "GPU is lost", True)) == DEFINITE
+    lost = replace(DEFINITE, shows_reset=True)
+    assert finding_of(UnreadableCard(0, "", "GPU is lost", True)) == lost
+
+
+# What a reset must mend. ``None`` is a driver that gives no advice.
+OLDER = PhysicalCard("GPU-0", 0, "m", 1)
+ADVISED = replace(OLDER, recovery_action=0)
+LASTING = (
+    replace(OLDER, uncorrected_errors=2),
+    replace(OLDER, repair_pending=True),
+    replace(OLDER, recovery_action=1),
+    UnreadableCard(0, "GPU-0", "GPU is lost", is_definite=True),
+    UnreadableCard(0, "GPU-0", "GPU requires reset", is_definite=True),
+)
+checks = st.lists(
+    st.sampled_from([OLDER, OLDER, ADVISED, UnreadableCard(0, "GPU-0", "Unknown Error"), *LASTING]),
+    max_size=12,
+)
+
+
+def shows_reset(card: PhysicalCard | UnreadableCard) -> bool:
+    return card in LASTING or card == ADVISED
+
+
+def longest(history: list) -> int:
+    """The most checks in a row that show by themselves whether a reset is needed."""
+    most = row = 0
+    for card in history:
+        row = row + 1 if shows_reset(card) else 0
+        most = max(most, row)
+    return most
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(RESET_XIDS)), checks, checks, st.floats(0.0, 10 * MAX_WAIT_SECONDS))
+def test_an_xid_that_needs_a_reset_stays_until_one(xid: int, before, then, step: float) -> None:
+    """Unless the checks themselves show several times in a row whether it is needed."""
+    now, health = 0.0, CardHealth()
+    for card in before:
+        now += step
+        health = after(health, finding_of(card), now, RECOVER)
+    health = after(health, finding_of_xid(xid, None), now, RECOVER)
+    for card in then:
+        now += step
+        health = after(health, finding_of(card), now, RECOVER)
+        assert health.needs_reset or longest(then) > QUICK_CHECKS
+        if health.needs_reset:
+            assert not health.is_offered
+    health = run(reset_done(health), *[NO_FAULT] * 2, step=MAX_WAIT_SECONDS, now=now)
+    assert health.state is State.HEALTHY
+    assert not health.needs_reset
+
+
+@settings(deadline=None)
+@given(checks)
+def test_a_gpu_with_a_condition_that_lasts_until_a_reset_is_offered_once_it_has_ended(
+    history,
+) -> None:
+    health = run(CardHealth(), *map(finding_of, history))
+    for lasting in LASTING:
+        ill = run(health, *[finding_of(lasting)] * 20, step=MAX_WAIT_SECONDS)
+        assert not ill.is_offered
+        later = 21 * MAX_WAIT_SECONDS
+        well = run(ill, *[finding_of(OLDER)] * 2, step=MAX_WAIT_SECONDS, now=later)
+        assert well.is_offered != ill.needs_reset
+
+
+@pytest.mark.parametrize("lasting", LASTING)
+def test_a_lasting_condition_takes_the_place_of_the_memory_of_an_xid(lasting) -> None:
+    ill = run(CardHealth(), finding_of_xid(48, None), *[finding_of(lasting)] * 4)
+    assert not ill.is_offered
+    assert run(ill, *[finding_of(OLDER)] * 2, step=RECOVER + 1, now=5).is_offered
+
+
+@pytest.mark.parametrize("lasting", LASTING)
+def test_one_odd_check_ends_no_memory_of_an_xid(lasting) -> None:
+    found = [finding_of_xid(48, None), *[finding_of(OLDER), *[finding_of(lasting)] * 3] * 5]
+    ill = run(CardHealth(), *found)
+    assert run(ill, *[finding_of(OLDER)] * 100, step=MAX_WAIT_SECONDS).state is State.UNHEALTHY
+
+
+@pytest.mark.parametrize(
+    "odd", [replace(OLDER, uncorrected_errors=2), replace(OLDER, repair_pending=True)]
+)
+def test_one_odd_count_takes_no_gpu_away(odd: PhysicalCard) -> None:
+    health = run(CardHealth(), *[finding_of(odd), finding_of(OLDER)] * 20)
+    assert health == CardHealth()
+
+
+def test_a_driver_that_advises_nothing_is_asked_and_one_that_advises_decides() -> None:
+    for card in LASTING[:2]:
+        assert finding_of(card).why
+        assert not finding_of(replace(card, recovery_action=0)).why
+
+
+@pytest.mark.parametrize(
+    ("fault", "query"),
+    [
+        (replace(OLDER, recovery_action=1), Query.RECOVERY_ACTION),
+        (replace(OLDER, rows_failed=True), Query.REMAPPED_ROWS),
+        (replace(OLDER, repair_pending=True), Query.REMAPPED_ROWS),
+        (replace(OLDER, repair_pending=True), Query.PENDING_PAGES),
+        (replace(OLDER, uncorrected_errors=1), Query.ECC_ERRORS),
+    ],
+)
+def test_a_query_that_fails_ends_no_fault_that_it_has_shown(fault, query: Query) -> None:
+    ill = run(CardHealth(), *[finding_of(fault)] * 4)
+    unknown = finding_of(replace(OLDER, failed={query: "Unknown Error"}))
+    assert run(ill, *[unknown] * 100, step=MAX_WAIT_SECONDS) == ill
+    assert run(CardHealth(), *[unknown] * 100) == CardHealth(), "nor takes a healthy GPU away"
+    other = run(CardHealth(), DEFINITE)
+    assert run(other, *[unknown] * 2, step=MAX_WAIT_SECONDS).is_offered, "nor keeps another fault"
+
+
+def test_xids_with_another_remedy_are_over_after_a_time() -> None:
+    for xid in (1, 32, 69, 122):
+        ill = run(CardHealth(), finding_of_xid(xid, None))
+        assert not ill.is_offered
+        assert run(ill, *[NO_FAULT] * 2, step=RECOVER + 1).is_offered

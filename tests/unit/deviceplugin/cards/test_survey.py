@@ -49,7 +49,11 @@ def test_a_missing_gpu_keeps_its_index_and_does_not_affect_others() -> None:
     assert gone.inventory == before
     assert gone.findings[card(0).uuid] == NO_FAULT
     assert gone.findings[card(1).uuid] == HealthCheckResult(
-        "the driver no longer shows it", is_definite=True, is_gone=True, reason=HealthReason.GONE
+        "the driver no longer shows it",
+        is_definite=True,
+        is_gone=True,
+        reason=HealthReason.GONE,
+        shows_reset=True,
     )
 
 
@@ -57,7 +61,7 @@ def test_an_unreadable_gpu_without_uuid_counts_as_the_missing_one() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     lost = survey(before, [card(0), UnreadableCard(1, "", "GPU is lost", True)], TERMS)
     assert lost.findings[card(1).uuid] == HealthCheckResult(
-        "GPU is lost", is_definite=True, reason=HealthReason.LOST
+        "GPU is lost", is_definite=True, reason=HealthReason.LOST, shows_reset=True
     )
     assert not lost.unlisted
 

@@ -5,12 +5,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 import msgspec
 import pytest
 
+from deviceplugin.driver.interface import Query
+from deviceplugin.driver.nvml import CGROUP
 from localcluster.nvml import CardSpec, environment, write_state
 
 # Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
@@ -19,11 +22,12 @@ from localcluster.nvml import CardSpec, environment, write_state
 PROGRAM = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 import msgspec
 from deviceplugin.errors import DriverError
 from deviceplugin.driver.nvml import Nvml
 
-nvml = Nvml()
+nvml = Nvml(Path(sys.argv[1]))
 for line in sys.stdin:
     try:
         if line.strip():
@@ -44,10 +48,10 @@ SMALL = CardSpec("GPU-b", mem_mib=16_276)
 class Machine:
     """A program that sees the stand-in's cards; ``ask`` is what the backend shows now."""
 
-    def __init__(self, library: Path, state: Path) -> None:
+    def __init__(self, library: Path, state: Path, cgroup: Path = CGROUP) -> None:
         self.state = state
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", PROGRAM, str(cgroup)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,6 +96,10 @@ SHOWN = {
     "is_mig": False,
     "recovery_action": 0,
     "rows_failed": False,
+    "repair_pending": False,
+    "uncorrected_errors": 0,
+    "limits_memory": False,
+    "failed": {},
 }
 UNREAD = {"is_definite": False, "is_silent": False, "is_duplicate": False}
 
@@ -157,13 +165,78 @@ def test_a_driver_installed_later_is_found(library: Path, tmp_path: Path) -> Non
         assert len(machine.ask()["cards"]) == 1
 
 
-def test_a_name_that_cannot_be_read_costs_that_gpu_alone(machine: Machine) -> None:
+def test_a_gpu_whose_name_cannot_be_read_is_shown_without_it(machine: Machine) -> None:
     shown = machine.state.read_bytes()
     machine.state.write_bytes(shown.replace(b"NVIDIA A100 80GB", b"NVIDIA \xff"))
     odd, other = machine.ask()["cards"]
-    assert (odd["position"], odd["uuid"]) == (0, "GPU-a")
-    assert "decode" in odd["why"]
-    assert other["uuid"] == "GPU-b"
+    assert (odd["uuid"], odd["model"], odd["memory_mib"]) == ("GPU-a", "", 81_920)
+    assert "decode" in odd["failed"]["nvmlDeviceGetName"]
+    assert other["failed"] == {}
+
+
+def test_any_other_query_that_fails_is_named_and_the_gpu_is_shown(machine: Machine) -> None:
+    older = [replace(CARD, recovery_action=None), replace(SMALL, recovery_action=None)]
+    for query in Query:
+        for code in (2, 4, 10, 999):
+            write_state(machine.state, older, fail={query: code})
+            first, second = machine.ask()["cards"]
+            assert list(first["failed"]) == list(second["failed"]) == [query]
+            assert (first["memory_mib"], second["memory_mib"]) == (81_920, 16_276)
+
+
+def test_a_query_that_fails_for_one_gpu_is_not_that_of_another(machine: Machine) -> None:
+    odd = replace(CARD, failing="nvmlDeviceGetMinorNumber")
+    write_state(machine.state, [odd, SMALL])
+    first, second = machine.ask()["cards"]
+    assert (first["minor"], first["failed"].keys()) == (-1, {"nvmlDeviceGetMinorNumber"})
+    assert (second["minor"], second["failed"]) == (1, {})
+
+
+@pytest.mark.parametrize("mig", [False, True])
+def test_a_failed_query_of_the_mig_mode_is_decided_by_how_many_instances_there_may_be(
+    machine: Machine, mig: bool
+) -> None:
+    write_state(machine.state, [replace(CARD, mig=mig)], fail={"nvmlDeviceGetMigMode": 999})
+    assert machine.ask()["cards"][0]["is_mig"] is mig
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_any_query_may_say_that_the_gpu_is_lost_or_needs_a_reset(
+    machine: Machine, code: int
+) -> None:
+    write_state(machine.state, [CARD], fail={"nvmlDeviceGetRemappedRows": code})
+    assert machine.ask()["cards"][0]["is_definite"]
+
+
+def test_memory_errors_are_asked_only_of_a_driver_that_advises_nothing(machine: Machine) -> None:
+    ill = CardSpec("GPU-a", rows_pending=True, uncorrected=3)
+    older = replace(ill, uuid="GPU-b", recovery_action=None)
+    pages = CardSpec("GPU-c", pages_pending=True, recovery_action=None)
+    write_state(machine.state, [ill, older, pages])
+    found = [(c["repair_pending"], c["uncorrected_errors"]) for c in machine.ask()["cards"]]
+    assert found == [(False, 0), (True, 3), (True, 0)]
+
+
+def test_memory_can_be_limited_where_library_driver_and_cgroups_can(
+    library: Path, limiting_library: Path, tmp_path: Path
+) -> None:
+    calls = "nvmlDeviceGetMemoryLimits_v1"
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v2").mkdir()
+    (tmp_path / "v2" / "cgroup.controllers").touch()
+    cases = [
+        (library, "v2", {}, False),
+        (limiting_library, "v1", {}, False),
+        (limiting_library, "v2", {}, True),
+        (limiting_library, "v2", {calls: 3}, False),
+        (limiting_library, "v2", {calls: 4}, True),  # this process lacks a permission
+    ]
+    for folder, cgroup, fail, expected in cases:
+        write_state(tmp_path / "state", [CARD], fail=fail)
+        with Machine(folder, tmp_path / "state", tmp_path / cgroup) as machine:
+            (card,) = machine.ask()["cards"]
+            assert card["limits_memory"] is expected
+            assert card["failed"] == {}
 
 
 def test_what_the_driver_advises_and_failed_memory_rows_are_shown(machine: Machine) -> None:
