@@ -16,6 +16,7 @@ class Reason(StrEnum):
     CARD_TOO_FULL = "CardTooFull"
     ANSWER_STALE = "AnswerStale"
     SETS_CARDS = "SetsVisibleDevices"
+    SETS_LIMITS = "SetsMemoryLimits"
     NEEDS_RUNTIME = "NeedsNvidiaRuntime"
     EXPOSES_CARDS = "ExposesCards"
 

@@ -13,7 +13,7 @@ from typing import Final
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
 from deviceplugin.allocation.admission import Admission, Candidate, Match, find
-from deviceplugin.allocation.rules import Grant, check_own_variable, grant_of
+from deviceplugin.allocation.rules import Grant, check_own_limits, check_own_variable, grant_of
 from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards import device_list
 from deviceplugin.cdi import spec_files
@@ -302,8 +302,13 @@ class Allocations:
                     reason=reason,
                 )
         check_own_variable(grant)
+        check_own_limits(grant)
         self._injections.check_admission(grant)
-        return grant.environment(found.container, self._injections.by_runtime(grant))
+        return grant.environment(
+            found.container,
+            self._injections.by_runtime(grant),
+            guards=self._cards.limits_memory(grant.cards),
+        )
 
     def _log(self, message: str, match: Match, units: int, **more: object) -> None:
         fields = {"pod": match.pod.key, "container": match.container, "units": units}

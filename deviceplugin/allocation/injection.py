@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from deviceplugin import metrics
-from deviceplugin.allocation.rules import INJECTIONS, Grant, Injection, check_own_variable
+from deviceplugin.allocation.rules import (
+    INJECTIONS,
+    Grant,
+    Injection,
+    check_own_limits,
+    check_own_variable,
+)
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.no_edits import NoEdits
@@ -109,14 +115,18 @@ class Injections:
                 )
             if grant.request.runtime_class in self._runtime_classes:
                 check_own_variable(grant)
+            check_own_limits(grant)
         self._check(grant, injection if is_late else by_runtime, has_run=was_let_start, why=why)
         return injection, edits
 
     def check_admission(self, grant: Grant) -> None:
         """Refuse a pod of which containers that ask for no GPU would see all of them.
 
-        These start without another call of this program, so the whole pod must fail.
+        These start without another call of this program, so the whole pod must fail. On CRI-O a pod
+        that sets a memory limit of its own fails as well: nothing could mend it.
         """
+        if self._binding.pod_variables_win:
+            check_own_limits(grant)
         self._check(grant, BY_CDI)
 
     def first(self, last: str) -> Injection:
@@ -148,7 +158,7 @@ class Injections:
         while True:
             if healthy := _healthy(cards.inventory):
                 now = self._now(healthy)
-                cards.set_injection(now)
+                cards.set_injection(now, pod_variables_win=self._binding.pod_variables_win)
                 for name in INJECTIONS:
                     metrics.INJECTION.labels(name).set(name == now)
             try:

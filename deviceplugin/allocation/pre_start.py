@@ -157,7 +157,8 @@ class Starts:
             was_let_start=entry.pod_uid in self._let_start,
         )
         if answered.share:
-            environment = grant.environment(entry.container, injection)
+            guards = self._cards.limits_memory(grant.cards)
+            environment = grant.environment(entry.container, injection, guards=guards)
             self._specs.write(answered.share, spec_files.Given(entry.pod_uid, environment, edits))
 
     def _sweep(self) -> None:

@@ -25,6 +25,8 @@ from gpushare.contract import (
     ENV_CARD_UUID,
     ENV_CONTAINER_UNITS,
     ENV_INDEX,
+    ENV_MEMORY_LIMIT,
+    ENV_MEMORY_REQUEST,
     ENV_POD_UNITS,
     ENV_VISIBLE_DEVICES,
     NO_CARD,
@@ -49,10 +51,18 @@ class Grant:
     def uuids(self) -> tuple[str, ...]:
         return tuple(card.uuid for card in self.cards)
 
-    def environment(self, container: str, injection: Injection = BY_RUNTIME) -> dict[str, str]:
+    def environment(
+        self, container: str, injection: Injection = BY_RUNTIME, *, guards: bool = False
+    ) -> dict[str, str]:
         """Return the variables of one container; Refused if the pod has no such container.
 
         Where NVIDIA's own CDI edits give access to the GPUs, NVIDIA's runtime must not.
+
+        ``guards``: the driver can limit memory, so NVIDIA's hook reserves and limits what these
+        variables say. They say nothing and the whole GPU, in place of what the pod says: a
+        reservation would take memory from other pods. On different GPUs the limit, which is one for
+        all, is the largest. The hook takes MiB (nvidia-container-toolkit 1.20.1,
+        cmd/nvidia-cdi-hook/apply-cuda-memory-limits), and fails where memory cannot be limited.
         """
         units = next((c.units for c in self.request.containers if c.name == container), 0)
         if not units:
@@ -63,6 +73,8 @@ class Grant:
             BY_RUNTIME: ",".join(uuids),
             BY_RUNTIME_CDI: ",".join(f"{CDI_KIND_RUNTIME}={uuid}" for uuid in uuids),
         }
+        whole = max(card.memory_mib for card in self.cards)
+        limits = {ENV_MEMORY_REQUEST: "0", ENV_MEMORY_LIMIT: str(whole)} if guards else {}
         return {
             ENV_VISIBLE_DEVICES: visible[injection],
             ENV_CARD_UUID: ",".join(uuids),
@@ -70,6 +82,7 @@ class Grant:
             ENV_POD_UNITS: str(self.request.units),
             ENV_CONTAINER_UNITS: str(units),
             ENV_CARD_UNITS: ",".join(str(card.units) for card in self.cards),
+            **limits,
         }
 
 
@@ -135,6 +148,22 @@ def check_own_variable(grant: Grant) -> None:
             f"variable from the pod, or run it where containerd has CDI enabled",
             pod=grant.pod,
             reason=Reason.SETS_CARDS,
+        )
+
+
+def check_own_limits(grant: Grant) -> None:
+    """Refuse a pod of which a container sets a memory limit or request for NVIDIA's hook itself.
+
+    These variables override the plugin's with early binding, and on CRI-O always.
+    """
+    names = [container.name for container in grant.request.containers if container.sets_limits]
+    if names:
+        raise Refused(
+            f"pod {grant.pod.key}: container {', '.join(names)} sets {ENV_MEMORY_REQUEST} or "
+            f"{ENV_MEMORY_LIMIT} itself, which overrides the plugin's with early binding, and on "
+            f"CRI-O, and would take memory from other pods: remove the variable from the pod",
+            pod=grant.pod,
+            reason=Reason.SETS_LIMITS,
         )
 
 

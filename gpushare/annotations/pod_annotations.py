@@ -27,6 +27,7 @@ from gpushare.contract import (
     ANNOTATION_INIT_ALLOCATION,
     ANNOTATION_POD_UNITS,
     ANNOTATION_RUNNING_ON,
+    ENV_MEMORY_LIMITS,
     ENV_VISIBLE_DEVICES,
     HIDES_CARDS,
     LABEL_CARD_COUNT,
@@ -154,8 +155,14 @@ def _by_kind(pod: Pod) -> Iterator[tuple[Container, ContainerKind]]:
 
 
 def _requested(container: Container, kind: ContainerKind) -> ContainerRequest:
-    units, sets_cards = _units(container), _sets_cards(container)
-    return ContainerRequest(container.name, units, kind, sets_cards, _hides_cards(container))
+    return ContainerRequest(
+        container.name,
+        _units(container),
+        kind,
+        _sets(container, (ENV_VISIBLE_DEVICES,)),
+        _hides_cards(container),
+        _sets(container, ENV_MEMORY_LIMITS),
+    )
 
 
 def units_of(pod: Pod) -> int:
@@ -301,9 +308,9 @@ def _counted(container: Container) -> int:
         return MOST_NODE_UNITS
 
 
-def _sets_cards(container: Container) -> bool:
+def _sets(container: Container, names: Sequence[str]) -> bool:
     return names_memory(container) and any(
-        variable.name == ENV_VISIBLE_DEVICES for variable in container.env or ()
+        variable.name in names for variable in container.env or ()
     )
 
 

@@ -17,6 +17,8 @@ from gpushare import contract
 from gpushare.cards.placement_policy import MOST_CHARACTERS as MOST_POLICY
 from gpushare.contract import (
     CDI_ANNOTATIONS,
+    ENV_MEMORY_LIMIT,
+    ENV_MEMORY_LIMITS,
     ENV_VISIBLE_DEVICES,
     HIDES_CARDS,
     NO_CARD,
@@ -115,6 +117,7 @@ T = TypeVar("T")
 _NULL: Final = b"null"
 _EMPTY: Final = b"{}"
 _ABSENT: Final = msgspec.Raw(_NULL)
+_SETS_LIMITS: Final = (EnvVar(ENV_MEMORY_LIMIT),)
 _SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
 _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 # Of parts of which only the presence counts.
@@ -357,7 +360,10 @@ def _names_any(raw: msgspec.Raw, names: Sequence[bytes]) -> bool:
 
 def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
     # The name may also be in a value: such a pod is rejected although it could be served.
-    return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
+    text = bytes(raw)
+    cards = _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in text else ()
+    limits = _SETS_LIMITS if any(name.encode() in text for name in ENV_MEMORY_LIMITS) else ()
+    return (*cards, *limits) or None
 
 
 def resources_reader(size: int) -> Callable[[msgspec.Raw], Resources | None]:
@@ -473,7 +479,9 @@ def _drop_variables(container: Container) -> None:
     if container.env:
         own = [each for each in container.env if each.name == ENV_VISIBLE_DEVICES]
         kept = _HIDES_CARDS if own and own[-1].value in HIDES_CARDS else _SETS_CARDS
-        force_setattr(container, "env", kept if own else None)
+        limits = any(each.name in ENV_MEMORY_LIMITS for each in container.env)
+        found = (*(kept if own else ()), *(_SETS_LIMITS if limits else ()))
+        force_setattr(container, "env", found or None)
 
 
 def _drop_ports(container: Container) -> None:

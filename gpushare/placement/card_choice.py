@@ -22,6 +22,7 @@ from gpushare.placement.reasons import (
     NO_ROOM,
     NO_ROOM_ON_ENOUGH,
     SETS_CARDS,
+    SETS_LIMITS,
     TOO_FEW_CARDS,
     TOO_LARGE,
     UNHEALTHY,
@@ -124,6 +125,8 @@ def why_unserved(inventory: Inventory, request: Request, unit_mib: int) -> Reaso
         return WRONG_UNIT
     if request.sets_cards and inventory.binding == EARLY_BINDING:
         return SETS_CARDS
+    if request.sets_limits and (inventory.binding == EARLY_BINDING or inventory.pod_variables_win):
+        return SETS_LIMITS
     return why_not_injected(inventory.injection, inventory.runtime_classes, request)
 
 

@@ -84,6 +84,7 @@ def kind_of(world: World, pod: Pod, request: Request) -> Hashable:
         pod.priority,
         request.card_count,
         request.sets_cards,
+        request.sets_limits,
         request.exposes_cards,
         request.runtime_class,
         (policy.models, policy.only, policy.never),

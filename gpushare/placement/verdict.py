@@ -61,6 +61,7 @@ def look(
         inventory.unit_mib == unit_mib
         and inventory.binding != EARLY_BINDING
         and not inventory.injection
+        and not inventory.pod_variables_win
     )
     cards, is_less = FreeCards(account, expected, left), bool(expected)
     return Look(None, cards, is_less, is_plain, _state_of(cards, is_less=is_less))
@@ -75,6 +76,7 @@ def _state_of(cards: FreeCards, *, is_less: bool) -> object:
             inventory.binding,
             inventory.injection,
             inventory.runtime_classes,
+            inventory.pod_variables_win,
             cards.left,
             tuple([(place.free, place.number) for place in cards.places]) if is_less else None,
             *[

@@ -1,4 +1,4 @@
-"""A pod that sets NVIDIA_VISIBLE_DEVICES itself is kept from nodes where that would win."""
+"""A pod that sets a variable of NVIDIA's itself is kept from nodes where that would win."""
 
 import json
 
@@ -8,7 +8,8 @@ import pytest
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import NoRoom
 from gpushare.objects.model import Pod
-from gpushare.placement.reasons import SETS_CARDS
+from gpushare.objects.pod_reader import MOST_ENV_BYTES, read_pod
+from gpushare.placement.reasons import SETS_CARDS, SETS_LIMITS
 from tests.builders import legacy_node, node
 from tests.unit.extender.scripted import Bench, restocked
 
@@ -70,3 +71,27 @@ async def test_bind_refuses_it_too_and_holds_nothing(bench) -> None:
 def test_a_node_that_binds_late_from_now_on_takes_it(bench) -> None:
     bench.cluster.node_changed(node("early", 16))
     assert fitting(bench, pod("NVIDIA_VISIBLE_DEVICES"))[0] == ["n", "early", "older"]
+
+
+@pytest.mark.parametrize("init", [False, True])
+@pytest.mark.parametrize("name", ["NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"])
+def test_a_memory_limit_of_its_own_fits_where_the_plugin_overrules_it(bench, name, init) -> None:
+    bench.cluster.node_changed(restocked(node("cri-o", 16), pod_variables_win=True))
+    found = bench.cluster.scheduling.filter(
+        pod("PATH", name, init=init), ["n", "early", "older", "cri-o"]
+    )
+    assert found.fitting == ["n", "older"]
+    assert found.final == {"early": SETS_LIMITS.text, "cri-o": SETS_LIMITS.text}
+
+
+def test_a_memory_limit_in_a_container_without_gpu_memory_is_nobodys_matter(bench) -> None:
+    wanted = pod("NVIDIA_GPU_MEMORY_LIMIT", asks=False)
+    assert fitting(bench, wanted) == (["n", "early", "older"], {})
+
+
+@pytest.mark.parametrize("filler", [0, MOST_ENV_BYTES])
+@pytest.mark.parametrize("name", ["NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_VISIBLE_DEVICES"])
+def test_the_variable_is_seen_in_an_environment_of_any_size(bench, filler, name) -> None:
+    wanted = msgspec.json.encode(pod("A" * filler, name))
+    found = bench.cluster.scheduling.filter(read_pod(wanted), ["early"])
+    assert found.final.keys() == {"early"}
