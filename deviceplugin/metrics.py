@@ -105,6 +105,11 @@ CARD_STATE: Final = Gauge(
     "1 for the state that a GPU is in, with the reason for it where it is not healthy.",
     ["card", "state", "reason"],
 )
+FAILING_QUERIES: Final = Gauge(
+    "gpushare_deviceplugin_failing_queries",
+    "1 for a query of NVML that keeps failing for a GPU, which is offered without it.",
+    ["card", "query"],
+)
 EVENT_CARDS: Final = Gauge(
     "gpushare_deviceplugin_event_cards",
     "GPUs whose events the driver delivers; the others are only polled.",

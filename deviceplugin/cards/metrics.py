@@ -19,6 +19,13 @@ def show_list(inventory: Inventory, *, is_refused: bool, warnings: Collection[st
         metrics.LIST_WARNINGS.labels(reason).set(reason in warnings)
 
 
+def show_failing(about: Collection[str]) -> None:
+    """Show the queries that keep failing; each text has a GPU's UUID and the query's name."""
+    metrics.FAILING_QUERIES.clear()
+    for text in about:
+        metrics.FAILING_QUERIES.labels(*text.split(" ", 1)).set(1)
+
+
 def show_cards(
     inventory: Inventory, states: Mapping[str, tuple[str, str]], unreadable: int
 ) -> None:

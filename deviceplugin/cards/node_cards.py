@@ -14,7 +14,7 @@ from deviceplugin import metrics
 from deviceplugin.cards import device_list
 from deviceplugin.cards.health_tracker import HealthTracker
 from deviceplugin.cards.held_devices import HeldDevices, message
-from deviceplugin.cards.metrics import show_cards, show_list
+from deviceplugin.cards.metrics import show_cards, show_failing, show_list
 from deviceplugin.cards.notices import LIST, UNIT_BLOCK, Notices, notices
 from deviceplugin.cards.queries import Failures, completed, counted, texts
 from deviceplugin.cards.state_file import Kept, Saved
@@ -354,4 +354,5 @@ class NodeCards:
             c.uuid: (self._healths.shown(c.uuid), self._healths.reason(c.uuid))
             for c in inventory.cards
         }
+        show_failing(survey.failing)
         show_cards(inventory, states, len(survey.unlisted))

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from deviceplugin.cdi.spec_files import FILE_PREFIX, Edits, parse_version
+from deviceplugin.driver.interface import NO_MINOR
 from deviceplugin.errors import Refused
 from deviceplugin.foreign_files import read_bytes, shown
 from gpushare.cards.model import Card
@@ -223,6 +224,11 @@ def _check_number(card: Card, edits: Mapping[str, Any]) -> None:
     nodes = edits.get("deviceNodes") or ()
     paths = (str(node.get("hostPath") or node.get("path")) for node in nodes)
     numbers = {int(found[1]) for path in paths if (found := _CARD_NODE.search(path))}
+    if numbers and card.minor == NO_MINOR:
+        raise Refused(
+            f"--inject=cdi: the driver does not report the number of GPU {card.uuid}, so the CDI "
+            f"device {KIND}={card.uuid} cannot be checked: see the Event CardQueryFails of the node"
+        )
     if numbers - {card.minor}:
         raise Refused(
             f"--inject=cdi: the CDI device {KIND}={card.uuid} opens "

@@ -5,6 +5,7 @@ from collections.abc import Generator, Mapping
 import msgspec
 
 from gpushare.cards.model import BY_POD, Share
+from gpushare.contract import FORGET_GONE_SECONDS
 from gpushare.ledger.accounts import CardAccount, used_by_pods
 from gpushare.ledger.ledger import Ledger
 
@@ -18,6 +19,8 @@ class PodUse(msgspec.Struct):
 class Device(msgspec.Struct):
     """``id`` is the card's index in the node; all amounts are units.
 
+    ``gone_since`` is when the driver stopped showing the card, and ``forgotten_at`` from when on it
+    leaves the inventory if no pod uses it, both in seconds since the Unix epoch; 0 if it is there.
     ``claimed`` is kept for pods that wait until current users are gone. Units may be used and
     claimed at the same time, but what is claimed is not free.
     """
@@ -33,6 +36,8 @@ class Device(msgspec.Struct):
     reserved: int
     free: int
     claimed: int = 0  # an extender of an earlier version does not tell it
+    gone_since: int = msgspec.field(name="goneSince", default=0)
+    forgotten_at: int = msgspec.field(name="forgottenAt", default=0)
 
 
 class UnplacedPod(msgspec.Struct):
@@ -106,6 +111,7 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
 
 
 def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
+    gone_since = entry.card.gone_since
     return Device(
         id=entry.card.index,
         total=entry.card.units,
@@ -122,4 +128,6 @@ def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
         reserved=entry.reserved,
         free=entry.free,
         claimed=entry.claimed,
+        gone_since=gone_since,
+        forgotten_at=gone_since + FORGET_GONE_SECONDS if gone_since else 0,
     )

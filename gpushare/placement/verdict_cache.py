@@ -26,7 +26,7 @@ _JUDGED_AT_ONCE: Final = 8
 MOST_UPDATED: Final = 4000  # verdicts, in one round
 NAME_BYTES: Final = 100  # of a name in a placement policy, in addition to its characters
 
-_Class = tuple[int, int, int, bool, bool, str, PlacementPolicy]
+_Class = tuple[int, int, int, bool, bool, bool, str, PlacementPolicy]
 
 
 class Verdicts:

@@ -1,5 +1,6 @@
 """Format nodes and their GPUs for a terminal (pure)."""
 
+import datetime as dt
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -145,7 +146,7 @@ def _card(
     amount, total = _amount(card, overview, unit), free_gib(card.total * unit)
     line.append(f"▏ {at_most}{amount:>{columns.amount}} of {total:>{columns.total}} {what}")
     if card.health != Health.HEALTHY:
-        line.append(f"  {card.health}", style="bold red")
+        line.append(f"  {card.health}{_gone(card)}", style="bold red")
     if card.cordoned:
         line.append("  cordoned", style="yellow")
     if card.claimed and not overview.namespace:  # in the bar is only what no pod uses
@@ -158,6 +159,17 @@ def _card(
         line.append(f"  {reserved} reserved  {counted(len(card.pods), 'pod')}", style="dim")
         line.append(f"  {card.model or '-'}  {card.uuid}", style="dim")
     return line
+
+
+def _gone(card: Device) -> str:
+    if not card.gone_since:
+        return ""
+    since, until = _date(card.gone_since), _date(card.forgotten_at)
+    return f"  gone since {since}, forgotten {until} if unused"
+
+
+def _date(seconds: int) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _widths(parts: Iterable[_Part], total: int, bar: int) -> Iterator[_Part]:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -162,6 +163,45 @@ async def test_what_a_gpu_owes_it_owes_after_a_restart(
     program.end()
     kept = decode((folder / "state" / "state.json").read_bytes())
     assert kept.healths == {"GPU-b": Kept(State.HEALTHY, "", illnesses=2, reason=HealthReason.NONE)}
+
+
+async def test_an_xid_that_needs_a_reset_outlives_the_program(
+    start: Start, folder: Path, state: Path, kubelet: FakeKubelet
+) -> None:
+    older = [replace(each, recovery_action=None) for each in (FIRST, SECOND)]
+    keep(folder, second=Kept(State.HEALTHY))
+    write_state(state, older)
+    program = start()
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
+    write_state(state, older, events=[xid(1, 48)])
+    await kubelet.until(lambda: kubelet.allocatable == 15, seconds=PATIENCE)
+    assert "cordoned and uncordoned" in program.end()
+    program.start()
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+    # Another GPU is lost and back in the meantime, which takes longer than the recovery time.
+    write_state(state, [replace(older[0], error=15), older[1]])
+    await kubelet.until(lambda: kubelet.allocatable == 0, seconds=PATIENCE)
+    write_state(state, older)
+    await program.until("gpushare_deviceplugin_recoveries_total", 1, card="GPU-a")
+    card = {"card": "GPU-b", "state": "unhealthy", "reason": "xid"}
+    assert await program.metric("gpushare_deviceplugin_card_state", **card) == 1
+    assert kubelet.allocatable == 15
+
+
+async def test_queries_that_fail_for_one_gpu_take_none_away_and_are_named(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    program = start()
+    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
+    lists = len(kubelet.lists)
+    write_state(state, [replace(FIRST, failing="nvmlDeviceGetRemappedRows"), SECOND])
+    warned = "gpushare_deviceplugin_failing_queries"
+    await program.until(warned, 1, card="GPU-a", query="nvmlDeviceGetRemappedRows")
+    assert len(kubelet.lists) == lists
+    write_state(state, [FIRST, SECOND])
+    await program.until(warned, 0, card="GPU-a", query="nvmlDeviceGetRemappedRows")
+    assert "GPU GPU-a: nvmlDeviceGetRemappedRows fails (Unknown Error)" in program.end()
 
 
 async def test_pods_of_the_old_memory_unit_keep_the_node_to_themselves_over_a_restart(

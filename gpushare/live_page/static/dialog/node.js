@@ -28,6 +28,13 @@ export function exact(mib, unit, write = neededGiB) {
   return made;
 }
 
+// Return since when a GPU is gone and until when it is remembered; empty if it is there.
+function cardFate(card) {
+  if (!card.goneSince) return "";
+  const [since, until] = [card.goneSince, card.forgottenAt].map((at) => new Date(at * 1000).toISOString().slice(0, 10));
+  return `gone since ${since}, forgotten ${until} if unused`;
+}
+
 function cards(node, measured) {
   const heads = ["GPU", "State", "Used", "Free", "Size", "Model", "UUID"];
   const kept = [["Reserved", "reserved"], ["Claimed", "claimed"]].filter(([, name]) =>
@@ -38,7 +45,7 @@ function cards(node, measured) {
   const rows = node.cards.map((card) => {
     const row = [
       `${card.id}`,
-      cardState(card) || "healthy",
+      cardFate(card) || cardState(card) || "healthy",
       exact(card.used, node.unit, (mib) => usedGiB(mib, card.total)),
       exact(card.free, node.unit, freeGiB),
       exact(card.total, node.unit, freeGiB),

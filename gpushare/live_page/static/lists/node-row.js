@@ -63,7 +63,7 @@ export function nodeLabel(node) {
 
 export function cardState(card) {
   const words = [];
-  if (card.health !== "healthy") words.push(card.health);
+  if (card.health !== "healthy") words.push(card.goneSince ? "gone" : card.health);
   if (card.cordoned) words.push("cordoned");
   if (card.over) words.push(`${neededGiB(card.over)} over`);
   return words.join(", ");

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from deviceplugin.cdi.nvidia_edits import COMMAND, NvidiaSpecs
+from deviceplugin.driver.interface import NO_MINOR
 from deviceplugin.errors import Refused
 from gpushare.cards.model import Card
 
@@ -244,6 +245,18 @@ def test_a_file_with_old_minor_numbers_opens_no_other_gpu(tmp_path, other) -> No
     text = failure(tmp_path, r"opens /dev/nvidia1, .* as /dev/nvidia0")
     assert COMMAND in text
     assert other in device_nodes(tmp_path, replace(FIRST, minor=1))
+
+
+def test_a_gpu_whose_number_is_not_known_gets_no_device_node_that_cannot_be_checked(
+    tmp_path,
+) -> None:
+    content = spec(FIRST)
+    write(tmp_path / "nvidia.yaml", content)
+    odd = replace(FIRST, minor=NO_MINOR)
+    failure(tmp_path, "CardQueryFails", [odd])
+    del content["devices"][0]["containerEdits"]["deviceNodes"]
+    write(tmp_path / "nvidia.yaml", content)
+    assert device_nodes(tmp_path, odd) == [{"path": "/dev/nvidiactl"}]
 
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)\n"

@@ -8,11 +8,16 @@ import msgspec
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import Saved, StateFile
 from deviceplugin.cards.survey import Terms, survey
+from deviceplugin.driver.interface import CardEvent
 from deviceplugin.report.node import NodeReport, difference
 from gpushare.annotations import inventory
 from gpushare.cards.model import Inventory
 from gpushare.clock import SystemClock
-from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT
+from gpushare.contract import (
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INVENTORY,
+    RESOURCE_COUNT,
+)
 from gpushare.errors import ApiError, OutcomeUnknown
 from gpushare.objects.model import Node, NodeStatus, ObjectMeta
 from tests.fakes.clock import FakeClock
@@ -144,6 +149,30 @@ async def test_a_blocked_node_publishes_unhealthy_gpus_and_an_event(tmp_path) ->
         "GpushareNodeBlocked",
         "the right get nodes/pods is missing",
     )
+
+
+def cordoning(shown: Node, *uuids: str) -> Node:
+    annotations = {**shown.annotations, ANNOTATION_CORDONED_CARDS: ", ".join(uuids)}
+    meta = msgspec.structs.replace(shown.metadata, annotations=annotations)
+    return msgspec.structs.replace(shown, metadata=meta)
+
+
+async def test_a_gpu_that_the_node_no_longer_cordons_counts_as_reset(tmp_path) -> None:
+    clock = FakeClock()
+    api, cards = Api(), two_cards(clock=clock)
+    cards.seen([card(0), card(1)], [CardEvent(card(1).uuid, 48)])
+    async with reporting(api, cards, tmp_path) as report:
+        await api.patched(1)
+        shown = api.now
+        for each in (cordoning(shown, card(1).uuid), cordoning(shown, card(0).uuid)):
+            clock.now += 10_000
+            cards.seen([card(0), card(1)])
+            assert [c.is_healthy for c in cards.inventory.cards] == [True, False]
+            report.changed(each)
+        for _ in range(2):
+            clock.now += 10_000
+            cards.seen([card(0), card(1)])
+        assert all(each.is_healthy for each in cards.inventory.cards)
 
 
 async def test_a_lost_gpu_is_published_as_unhealthy(tmp_path) -> None:

@@ -3,11 +3,13 @@
 import datetime as dt
 import io
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
 from rich.console import Console
 
+from gpushare.annotations import inventory
 from gpushare.answers.inspect import view_node
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
 from gpushare.contract import ANNOTATION_CORDON_REASONS as REASONS
@@ -66,6 +68,16 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
     detailed = text(seen(nodes, pods), pods=True)
     assert "     █ default/a  8 GiB\n     ▓ default/b  4 GiB\n" in detailed
     assert "GPU-1" in text(seen(nodes, pods), wide=True)
+
+
+def test_a_gpu_that_is_gone_has_the_dates_since_when_and_until_when():
+    found = stock(16, 16, unhealthy=[1])
+    gone = replace(found.cards[1], gone_since=int(NOW.timestamp()))
+    written = inventory.encode(replace(found, cards=(found.cards[0], gone)))
+    shown = text(seen([annotated(ready(node("n", 16, 16)), {ANNOTATION_INVENTORY: written})], []))
+    assert shown.count("gone since") == 1
+    dates = "gone since 2026-11-23 07:00 UTC, forgotten 2026-11-26 07:00 UTC if unused"
+    assert f"unhealthy  {dates}" in shown
 
 
 def test_where_no_node_shares_gpus_inspect_names_the_next_command():
