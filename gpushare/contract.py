@@ -84,6 +84,7 @@ ANNOTATION_CARDS_NOT: Final = "gpushare.aliyun.com/card-uuids-not"
 # Node annotations, operator: UUIDs of cards that take no new pods, and the reasons for people.
 ANNOTATION_CORDONED_CARDS: Final = "gpushare.aliyun.com/cordoned-cards"
 ANNOTATION_CORDON_REASONS: Final = "gpushare.aliyun.com/cordon-reasons"
+CORDONED_BY_DEFRAGMENT: Final = "gpushare defragment"  # a reason: no person has cordoned the card
 
 # Node label, operator: the DaemonSet runs here and cards are shared by memory.
 LABEL_NODE: Final = "gpushare"

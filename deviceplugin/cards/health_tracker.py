@@ -46,6 +46,7 @@ class HealthTracker:
         self._gone: dict[str, int] = {}  # since when, seconds since the epoch
         self._missed: dict[str, float] = {}  # since when this program has known that, monotonic
         self._cordoned: frozenset[str] | None = None  # None until the Node is read
+        self._by_people: frozenset[str] = frozenset()
         self._mig: frozenset[str] = frozenset()
         self.confirmed: frozenset[str] = frozenset()
 
@@ -123,7 +124,7 @@ class HealthTracker:
             u: (h.state, h.is_gone, h.why, h.failures, h.needs_reset)
             for u, h in self._healths.items()
         }
-        return states, self._mig, self.confirmed, self._cordoned
+        return states, self._mig, self.confirmed, self._by_people
 
     def update(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
         """Judge what the driver has shown after ``events`` had come."""
@@ -161,14 +162,19 @@ class HealthTracker:
             self._judge(event.uuid, finding_of_xid(event.xid, None))
         return is_enough
 
-    def set_cordoned(self, uuids: Collection[str] | None) -> None:
-        """Set which GPUs are cordoned; None where that is not known.
+    def set_cordoned(
+        self, uuids: Collection[str] | None, by_people: Collection[str] | None = None
+    ) -> None:
+        """Set which GPUs are cordoned, and which of them by people; by default all.
 
-        A GPU that needs a reset and is no longer cordoned has been reset, says its administrator.
+        None where that is not known. A GPU that needs a reset, was cordoned by people and is so no
+        longer has been reset, says its administrator.
         """
-        before, self._cordoned = self._cordoned, None if uuids is None else frozenset(uuids)
-        if before is None or self._cordoned is None:
+        self._cordoned = None if uuids is None else frozenset(uuids)
+        before, self._by_people = self._by_people, frozenset()
+        if self._cordoned is None:
             return
+        self._by_people = self._cordoned if by_people is None else frozenset(by_people)
         for uuid in sorted(before - self._cordoned):
             if self._of(uuid).needs_reset:
                 self._healths[uuid] = reset_done(self._of(uuid))
@@ -190,7 +196,7 @@ class HealthTracker:
                 health.owes(now) if exactly else health.owed,
                 load=self._load,
                 is_mig=uuid in self._mig,
-                is_cordoned=uuid in (self._cordoned or ()),
+                is_cordoned=uuid in self._by_people,
                 gone_since=self.gone_since(uuid),
             )
             for uuid, health in sorted(self._healths.items())
@@ -207,7 +213,7 @@ class HealthTracker:
             u: each.gone_since for u, each in kept.items() if each.gone_since
         } | self._gone
         if self._cordoned is None:
-            self._cordoned = frozenset(u for u, each in kept.items() if each.is_cordoned) or None
+            self._by_people = frozenset(u for u, each in kept.items() if each.is_cordoned)
 
     def _follow_load(self) -> None:
         before, self._load = self._load, self._read_load()

@@ -139,9 +139,11 @@ class NodeCards:
             pod_variables_win = self._terms.pod_variables_win
         self._restate(injection=injection, pod_variables_win=pod_variables_win)
 
-    def set_cordoned(self, uuids: Collection[str] | None) -> None:
-        """Set which GPUs the Node's annotation cordons; None while that is not known."""
-        self._healths.set_cordoned(uuids)
+    def set_cordoned(
+        self, uuids: Collection[str] | None, by_people: Collection[str] | None = None
+    ) -> None:
+        """Set which GPUs the Node's annotation cordons, as in HealthTracker."""
+        self._healths.set_cordoned(uuids, by_people)
         self._publish_if_changed()
 
     def forget_gone(self, used: Collection[str]) -> None:

@@ -21,6 +21,7 @@ from gpushare.clock import Clock
 from gpushare.contract import (
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
+    CORDONED_BY_DEFRAGMENT,
     RESOURCE_COUNT,
 )
 from gpushare.errors import ApiError, QuantityError, RecordError
@@ -75,8 +76,10 @@ class NodeReport:
     def changed(self, item: Node) -> None:
         self._node = item
         self._seen(item)
-        cordoned = item.annotations.get(ANNOTATION_CORDONED_CARDS, "")
-        self._cards.set_cordoned(placement_policy.parse_names(cordoned))
+        cordoned = placement_policy.parse_names(item.annotations.get(ANNOTATION_CORDONED_CARDS, ""))
+        reasons = inventory.cordon_reasons(item)
+        by_tool = {u for u in cordoned if reasons.get(u) == CORDONED_BY_DEFRAGMENT}
+        self._cards.set_cordoned(cordoned, by_people=cordoned - by_tool)
         self._is_there.set()
         self._wake.set()
 

@@ -7,13 +7,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpushare.cards.model import Card
+from gpushare.contract import CORDONED_BY_DEFRAGMENT
 from gpushare.defragment.model import CardKey
 from gpushare.errors import GpushareError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node
 from gpusharectl import cordon
 
-REASON: Final = "gpushare defragment"
 SEEN_SECONDS: Final = 2.0  # in which the extender's watch shows a cordon
 
 
@@ -50,7 +50,11 @@ class Cordons:
         keys = {CardKey(node, uuid) for uuid in uuids}
         self._mine |= keys  # also if it is unknown whether the write happened
         _, _, change = await cordon.changed(
-            self._kube, node, lambda cards: _chosen(cards, uuids), is_cordon=True, reason=REASON
+            self._kube,
+            node,
+            lambda cards: _chosen(cards, uuids),
+            is_cordon=True,
+            reason=CORDONED_BY_DEFRAGMENT,
         )
         self._mine -= {CardKey(node, card.uuid) for card in change.unchanged}
         if change.changed:

@@ -571,6 +571,16 @@ def test_an_administrator_says_that_a_gpu_was_reset_by_uncordoning_it(ill: Node)
     assert offered_in_the_end(ill)
 
 
+def test_what_only_a_tool_has_cordoned_says_nothing_about_a_reset(ill: Node) -> None:
+    ill.cards.set_cordoned({SECOND.uuid}, by_people=set())
+    ill.cards.set_cordoned(set())
+    assert not offered_in_the_end(ill)
+    ill.cards.set_cordoned({SECOND.uuid})
+    ill.cards.set_cordoned({SECOND.uuid}, by_people=set())
+    ill.cards.set_cordoned(set())
+    assert not offered_in_the_end(ill)
+
+
 def test_a_gpu_may_be_uncordoned_while_no_plugin_runs(ill: Node) -> None:
     ill.cards.set_cordoned({SECOND.uuid})
     still, later = restarted(ill), restarted(ill)

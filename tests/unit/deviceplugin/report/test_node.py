@@ -1,6 +1,7 @@
 """The Node is written only where it differs, and corrected when it changes."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -14,8 +15,10 @@ from gpushare.annotations import inventory
 from gpushare.cards.model import Inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import (
+    ANNOTATION_CORDON_REASONS,
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
+    CORDONED_BY_DEFRAGMENT,
     RESOURCE_COUNT,
 )
 from gpushare.errors import ApiError, OutcomeUnknown
@@ -151,8 +154,12 @@ async def test_a_blocked_node_publishes_unhealthy_gpus_and_an_event(tmp_path) ->
     )
 
 
-def cordoning(shown: Node, *uuids: str) -> Node:
-    annotations = {**shown.annotations, ANNOTATION_CORDONED_CARDS: ", ".join(uuids)}
+def cordoning(shown: Node, uuid: str, reason: str = "fan") -> Node:
+    annotations = {
+        **shown.annotations,
+        ANNOTATION_CORDONED_CARDS: uuid,
+        ANNOTATION_CORDON_REASONS: json.dumps({uuid: reason}),
+    }
     meta = msgspec.structs.replace(shown.metadata, annotations=annotations)
     return msgspec.structs.replace(shown, metadata=meta)
 
@@ -164,7 +171,12 @@ async def test_a_gpu_that_the_node_no_longer_cordons_counts_as_reset(tmp_path) -
     async with reporting(api, cards, tmp_path) as report:
         await api.patched(1)
         shown = api.now
-        for each in (cordoning(shown, card(1).uuid), cordoning(shown, card(0).uuid)):
+        for each in (
+            cordoning(shown, card(1).uuid, CORDONED_BY_DEFRAGMENT),
+            shown,
+            cordoning(shown, card(1).uuid),
+            cordoning(shown, card(0).uuid),
+        ):
             clock.now += 10_000
             cards.seen([card(0), card(1)])
             assert [c.is_healthy for c in cards.inventory.cards] == [True, False]

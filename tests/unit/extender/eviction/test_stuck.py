@@ -24,7 +24,7 @@ def test_the_reasons_are_those_that_the_plugin_gives():
     given_by_plugin = {reason.value for reason in deviceplugin.errors.Reason}
     assert given_by_plugin >= AT_ONCE | AFTER_A_WHILE
     rest = given_by_plugin - AT_ONCE - AFTER_A_WHILE
-    same = {"NoDecision", "DecisionUnreadable", "SetsVisibleDevices"}
+    same = {"NoDecision", "DecisionUnreadable", "SetsVisibleDevices", "SetsMemoryLimits"}
     assert rest == same | {"NeedsNvidiaRuntime", "ExposesCards"}, "a new pod would be the same"
 
 
