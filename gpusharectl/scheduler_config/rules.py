@@ -200,14 +200,17 @@ def _check_kinds(there: Mapping[str, Any]) -> None:
 
 
 def _sampled(there: Mapping[str, Any]) -> Iterator[str]:
-    places = {"": there}
-    places |= {f"profiles[{n}].": each for n, each in enumerate(there.get("profiles") or ())}
-    for place, each in places.items():
-        share = each.get("percentageOfNodesToScore")
-        if share not in {None, 0, _ALL_NODES}:
+    key = "percentageOfNodesToScore"
+    found = {key: there.get(key) or None}  # 0 and nothing mean the same there, and are replaced
+    # A profile's own 0 counts: kube-scheduler then chooses the share, from 50 percent down to 5
+    # (schedule_one.go, numFeasibleNodesToFind).
+    profiles = enumerate(there.get("profiles") or ())
+    found |= {f"profiles[{number}].{key}": each.get(key) for number, each in profiles}
+    for place, share in found.items():
+        if share not in (None, _ALL_NODES):
             yield (
-                f"{place}percentageOfNodesToScore is {share}: the extender would be called for "
-                f"some nodes only, whose GPUs may be full; write {_ALL_NODES} or nothing"
+                f"{place} is {share}: the extender would be called for some nodes only, whose GPUs "
+                f"may be full; write {_ALL_NODES} or nothing"
             )
 
 

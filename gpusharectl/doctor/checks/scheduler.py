@@ -119,12 +119,12 @@ _SETTINGS: Final = (
     _exactly(SETTING_OFF, "preemptVerb", "preempt"),
     _Setting(SETTING_OFF, "nodeCacheCapable", "true", bool),
     _exactly(SETTING_OFF, "weight", WEIGHT),
-    # The default is 5 s.
+    # 0 is no pointer in Kubernetes: the default, 5 s.
     _Setting(
         SETTING_OFF,
         "httpTimeout",
         f"{LEAST_TIMEOUT:g}s",
-        lambda found: not found or (seconds(found) or 0.0) >= LEAST_TIMEOUT,
+        lambda found: not found or seconds(found) == 0 or (seconds(found) or 0) >= LEAST_TIMEOUT,
     ),
 )
 
@@ -177,7 +177,8 @@ def _is_configured(facts: Facts) -> Iterator[DoctorFinding]:
 def _names(scheduler: Scheduler) -> list[str]:
     """Return the schedulerNames of its profiles."""
     profiles = scheduler.configuration.get("profiles") or [{}]
-    return [str(each.get("schedulername") or "default-scheduler") for each in profiles]
+    names = [each.get("schedulername") for each in profiles]
+    return ["default-scheduler" if name is None else str(name) for name in names]
 
 
 def _known(facts: Facts) -> dict[str, Scheduler]:
@@ -230,15 +231,16 @@ def _wrong(configuration: Mapping[str, Any], extender: Mapping[str, Any]) -> _Wr
     if _number(percentage) != 100:  # noqa: PLR2004 - percent
         yield SETTING_OFF, "percentageOfNodesToScore", _text(percentage), "100"
     connection = configuration.get("clientconnection") or {}
-    if _number(connection.get("qps")) <= QPS:
+    if 0 <= _number(connection.get("qps")) <= QPS:  # a negative one is no limit
         yield SETTING_OFF, "clientConnection.qps", _text(connection.get("qps")), "1000, burst 2000"
 
 
 def _percentage(configuration: Mapping[str, Any]) -> Any:
-    """Return the first wrong value: a profile's own, else the one for all."""
+    """Return the first wrong value: a profile's own, which may be 0, else the one for all."""
     for_all = configuration.get("percentageofnodestoscore")
     profiles = configuration.get("profiles") or [{}]
-    found = [profile.get("percentageofnodestoscore") or for_all for profile in profiles]
+    own = [profile.get("percentageofnodestoscore") for profile in profiles]
+    found = [for_all if each is None else each for each in own]
     return next((each for each in found if _number(each) != 100), 100)  # noqa: PLR2004 - percent
 
 

@@ -191,6 +191,11 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
             there(profiles=[{"schedulerName": "a", "percentageOfNodesToScore": 5}]),
             "profiles[0].percentageOfNodesToScore is 5",
         ),
+        (  # set, so kube-scheduler does not take the 100 for all profiles
+            there(profiles=[{"schedulerName": "a"}, {"percentageOfNodesToScore": 0}]),
+            "profiles[1].percentageOfNodesToScore is 0",
+        ),
+        (there(percentageOfNodesToScore=[5]), "percentageOfNodesToScore is [5]"),
         (
             there(extenders=[{"urlPrefix": "http://other", "bindVerb": "bind"}]),
             "extenders[0] (http://other) has a bindVerb",
