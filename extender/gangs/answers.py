@@ -10,9 +10,11 @@ from extender.decisions.preemption.proposals import Proposals, Veto
 from extender.decisions.scheduling import Scheduling
 from extender.gangs.planning import GangPlanning
 from extender.watch.grace import Grace
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.errors import GpushareError
 from gpushare.groups.reasons import NO_NODE, OTHER_ZONE
 from gpushare.objects.model import Pod
+from gpushare.placement.reasons import NOT_MANAGED
 
 MEMBER_OF_GANG: Final = "no pod is evicted for a single member of a gang"
 
@@ -30,6 +32,9 @@ class GangAnswers:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
         if is_placeholder(pod):
             return reject_all(nodes, PLACEHOLDER.text)
+        if not asks_for_share(pod):
+            # It cannot pass: kube-scheduler would leave its binding to bind, too.
+            return reject_all(nodes, NOT_MANAGED.text)
         found = await self._of_member(pod, nodes)
         if found is not None and await self._grace.waited(pod, found):
             found = await self._of_member(pod, nodes)

@@ -16,6 +16,10 @@ class Reason:
     is_final: bool = True
 
 
+NOT_MANAGED: Final = Reason(
+    "pod requests no aliyun.com/gpu-mem, so kube-scheduler should not ask gpushare about it: its "
+    "configuration lacks the managedResources that `gpushare scheduler-config` prints"
+)
 NO_CARDS: Final = Reason("node shares no GPU by memory")
 UNREADABLE: Final = Reason("node's GPU inventory cannot be read")
 WRONG_UNIT: Final = Reason("node counts aliyun.com/gpu-mem in another unit than the cluster")

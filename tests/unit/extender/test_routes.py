@@ -41,6 +41,21 @@ async def test_filter_sorts_nodes_and_says_why(client):
     assert answer["Error"] == ""
 
 
+@pytest.mark.parametrize("requests", [{}, {"cpu": "1"}, {"nvidia.com/gpu": "1"}])
+async def test_a_pod_of_no_concern_is_told_what_kube_schedulers_configuration_lacks(
+    client, requests
+):
+    whole = wire_pod()
+    whole["spec"]["containers"][0]["resources"] = {"limits": requests}
+    body = {"Pod": whole, "Nodes": None, "NodeNames": ["n", "cpu"]}
+    response = await client.post(f"{PREFIX}/filter", json=body)
+    answer = await response.json()
+    assert (response.status, answer["NodeNames"], answer["Error"]) == (200, [], "")
+    for text in answer["FailedAndUnresolvableNodes"].values():
+        assert "kube-scheduler should not ask gpushare about it" in text
+        assert "managedResources that `gpushare scheduler-config` prints" in text
+
+
 async def test_filter_reserves_nothing(client, bench):
     for _ in range(3):
         assert (await filter_call(client, "n", units="16"))["NodeNames"] == ["n"]
