@@ -23,7 +23,7 @@ from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
 from extender.server.reading_verbs import Reading
 from extender.server.scheduler_verbs import Verbs
 from extender.server.tls import certificate_context, require_name, server_context
-from extender.settings.configuration import Address, Limits, Listen, Tls, is_loopback
+from extender.settings.configuration import Address, Admission, Limits, Listen, Tls, is_loopback
 from extender.watch.cluster import ClusterWatch
 from gpushare.errors import SettingsError
 from gpushare.http_server.listeners import Listener, serve_app
@@ -120,7 +120,7 @@ class Routes:
             caller_of=lambda request: request.get(CALLER) or request.remote or "",
         )
 
-    def admission_app(self, scheduler_name: str) -> web.Application:
+    def admission_app(self, admission: Admission) -> web.Application:
         """Return the application for the API server, which asks it about new pods.
 
         It answers before the cluster is listed: its decision depends on the pod only.
@@ -135,7 +135,7 @@ class Routes:
                 limit_concurrency(limit),
             ],
         )
-        add_webhooks(app, scheduler_name)
+        add_webhooks(app, admission)
         return app
 
     def limit(self, limits: Limits) -> None:
@@ -241,5 +241,5 @@ async def serve(
                 first_seconds=ADMISSION_FIRST_SECONDS, handshakes=ADMISSION_HANDSHAKES,
                 refused=count_refused,
             )  # fmt: skip
-            await begin(listener, routes.admission_app(admission.scheduler_name))
+            await begin(listener, routes.admission_app(admission))
         yield

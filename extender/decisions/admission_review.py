@@ -85,9 +85,9 @@ class Question(msgspec.Struct, frozen=True):
     def unchanged(self) -> Answer:
         return Answer(_Response(self.uid, allowed=True))
 
-    def changed(self, operation: Mapping[str, Any]) -> Answer:
-        """Return the answer that applies one operation of a JSON patch (RFC 6902) to the pod."""
-        patch = base64.b64encode(encode([operation])).decode()
+    def changed(self, *operations: Mapping[str, Any]) -> Answer:
+        """Return the answer that applies operations of a JSON patch (RFC 6902) to the pod."""
+        patch = base64.b64encode(encode(operations)).decode()
         return Answer(_Response(self.uid, allowed=True, patch_type="JSONPatch", patch=patch))
 
 

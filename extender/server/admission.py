@@ -11,6 +11,7 @@ from extender.decisions.admission_review import Answer
 from extender.gates import gating
 from extender.server.limits import OUTCOME
 from extender.server.paths import ADMISSION, GATING
+from extender.settings.configuration import Admission
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.http_server.requests import decoded
 
@@ -18,14 +19,14 @@ from gpushare.http_server.requests import decoded
 MAX_REVIEW: Final = 2**20
 
 
-def add_to(app: web.Application, name: str) -> None:
+def add_to(app: web.Application, admission: Admission) -> None:
     """Add the webhooks.
 
-    One sets ``name`` as the scheduler of pods that request GPU memory, the other adds our
+    One sets scheduler and tolerations of pods that request GPU memory, the other adds our
     scheduling gate.
     """
     deciders: dict[str, Callable[[bytes], Answer]] = {
-        ADMISSION: lambda review: scheduler_name.decide(review, name),
+        ADMISSION: lambda review: scheduler_name.decide(review, admission),
         GATING: gating.decide,
     }
     for path, decide in deciders.items():

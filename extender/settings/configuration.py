@@ -185,11 +185,31 @@ class ReadingListener(Address, frozen=True):
             yield "tls", text
 
 
+class AddedToleration(_Section, frozen=True):
+    """As in a pod. An empty ``effect`` stands for all of them."""
+
+    key: NotEmpty
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.operator == "Exists" and self.value:
+            yield "value", "operator is Exists, for any value: leave it out, or write Equal there"
+
+
+GPU_TAINT: Final = AddedToleration(key="nvidia.com/gpu", effect="NoSchedule")
+
+
 class Admission(Address, frozen=True):
-    """The API server calls it without a certificate; ``scheduler_name`` is what new pods get."""
+    """The API server calls it without a certificate.
+
+    New pods with GPU memory get ``scheduler_name`` and those of ``tolerations`` that they lack.
+    """
 
     tls: Certificate
     scheduler_name: NotEmpty = "gpushare-scheduler"
+    tolerations: tuple[AddedToleration, ...] = (GPU_TAINT,)
 
 
 class Listen(_Section, frozen=True):
