@@ -29,7 +29,9 @@ CLEANER: Final = "gpushare-cleaner"
 OURS: Final = "gpushare.aliyun.com/"
 RELEASE: Final = "meta.helm.sh/release-name"  # Helm's annotation on what it installs
 _STATE: Final = "state"
-_NEEDED: Final = ("device-plugins", "cdi", _STATE)
+# Volumes, and the flags by which the plugin knows where they are mounted.
+_FLAGS: Final = {"device-plugins": "--device-plugin-dir", "cdi": "--cdi-dir"}
+_NEEDED: Final = (*_FLAGS, _STATE)
 _HOST: Final = "/host"
 
 
@@ -253,6 +255,7 @@ def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
         {**each, "mountPath": _HOST} if each["name"] == _STATE else each
         for each in own["volumeMounts"]
     ]
+    folders = [each for each in mounts if each["name"] in _FLAGS]
     shared = {
         "image": own["image"],
         **({"imagePullPolicy": own["imagePullPolicy"]} if "imagePullPolicy" in own else {}),
@@ -266,7 +269,12 @@ def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
     cleaning = {
         **shared,
         "name": "clean",
-        "command": ["gpushare-deviceplugin", "--clean", f"--state-dir={_HOST}/{folder.name}"],
+        "command": [
+            "gpushare-deviceplugin",
+            "--clean",
+            f"--state-dir={_HOST}/{folder.name}",
+            *(f"{_FLAGS[each['name']]}={each['mountPath']}" for each in folders),
+        ],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "volumeMounts": [each for each in mounts if each["name"] in _NEEDED],
     }

@@ -169,7 +169,10 @@ def test_helm_installs_upgrades_and_uninstalls_everything(control_plane: Cluster
     assert there(control_plane) == set()
 
 
-def test_a_mutating_policy_sets_the_scheduler_of_pods_with_gpu_memory(
+GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def test_a_mutating_policy_sets_the_scheduler_and_tolerations_of_pods_with_gpu_memory(
     control_plane: Cluster, follow: Follow
 ):
     words = "gpushare gpushare/daemonset/chart --namespace gpushare-system --create-namespace"
@@ -178,24 +181,63 @@ def test_a_mutating_policy_sets_the_scheduler_of_pods_with_gpu_memory(
     without["spec"]["containers"][0].pop("resources", None)
     initial = pod("initial")
     initial["spec"]["initContainers"] = [container("first", 1)]
-    for name, described, wanted in (
-        ("asks", pod("asks", 1), "gpushare-scheduler"),
-        ("initial", initial, "gpushare-scheduler"),
-        ("without", without, "default-scheduler"),
+    tolerant, named = pod("tolerant", 1), pod("named", 1)
+    tolerant["spec"]["tolerations"] = [{"operator": "Exists"}]
+    named["spec"]["schedulerName"] = "gpushare-scheduler"
+    for described, scheduler, tolerations in (
+        (pod("asks", 1), "gpushare-scheduler", [GPU_TAINT]),
+        (initial, "gpushare-scheduler", [GPU_TAINT]),
+        (named, "gpushare-scheduler", [GPU_TAINT]),
+        (tolerant, "gpushare-scheduler", [{"operator": "Exists"}]),
+        (without, "default-scheduler", []),
     ):
         follow.write("pod.json", json.dumps(described))
-        shown = "-o jsonpath={.spec.schedulerName}"
+        wanted = (scheduler, tolerations)
 
-        def other(wanted: str = wanted, shown: str = shown) -> str | None:
-            """Return the scheduler or the refusal unless it is as wanted: policies take time."""
+        def other(wanted: object = wanted) -> str | None:
+            """Return what the pod gets or the refusal, unless as wanted: policies take time."""
             try:
-                found = follow.run(f"kubectl create --dry-run=server -f pod.json {shown}")
+                text = follow.run("kubectl create --dry-run=server -f pod.json -o json")
             except CommandError as err:
                 return str(err)
-            return None if found == wanted else found
+            spec = json.loads(text)["spec"]
+            tolerated = [
+                each
+                for each in spec.get("tolerations", ())
+                if not each.get("key", "").startswith("node.kubernetes.io/")
+            ]
+            found = (spec["schedulerName"], tolerated)
+            return None if found == wanted else str(found)
 
-        wait_until(f"the scheduler of {name}", other, seconds=60)
+        wait_until(f"what {described['metadata']['name']} gets", other, seconds=60)
     follow.run("helm uninstall gpushare --namespace gpushare-system")
+
+
+@pytest.mark.parametrize("platform", ["talos", "k0s", "microk8s"])
+def test_the_api_server_accepts_the_values_of_a_platform(
+    control_plane: Cluster, follow: Follow, platform: str
+):
+    control_plane.kubectl("apply", "-f", str(ROOT / "daemonset/base/access/namespace.yaml"))
+    values = f"--values gpushare/daemonset/chart/values/{platform}.yaml"
+    words = "gpushare gpushare/daemonset/chart --namespace gpushare-system"
+    made = follow.run(
+        f"helm template {words} {values} --kube-version 1.34.4 | "
+        "kubectl apply --dry-run=server --validate=strict -f - -o name"
+    )
+    assert "daemonset.apps/gpushare-deviceplugin" in made
+
+
+def test_helm_takes_the_namespace_over_with_its_annotations_and_keeps_it(
+    control_plane: Cluster, follow: Follow
+):
+    words = "gpushare gpushare/daemonset/chart --namespace gpushare-system --create-namespace"
+    own = "--set namespace.create=true,namespace.annotations.example\\.com/node-selector=gpu=yes"
+    follow.run(f"helm upgrade --install {words} --take-ownership {own}")
+    follow.run("helm uninstall gpushare --namespace gpushare-system")
+    shown = control_plane.kubectl("get", "namespace", "gpushare-system", "--output=json")
+    metadata = json.loads(shown)["metadata"]
+    assert metadata["annotations"]["example.com/node-selector"] == "gpu=yes"
+    assert metadata["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
 def test_what_the_cluster_lacks_is_named_before_anything_is_created(

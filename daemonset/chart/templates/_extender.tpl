@@ -12,7 +12,7 @@
 {{- $_ := set $listen "reading" (dict "port" 29768 "tls" $tls) -}}
 {{- end -}}
 {{- with include "gpushare.admissionPort" . -}}
-{{- $_ := set $listen "admission" (dict "host" "0.0.0.0" "port" (int .) "tls" $tls) -}}
+{{- $_ := set $listen "admission" (dict "host" "0.0.0.0" "port" (int .) "tls" $tls "tolerations" $.Values.secondScheduler.podTolerations) -}}
 {{- end -}}
 {{- if $listen }}{{ $_ := set $base "listen" $listen }}{{ end -}}
 {{- if .Values.preemption.enabled }}{{ $_ := set $base "preemption" (dict "enabled" true) }}{{ end -}}

@@ -55,7 +55,7 @@ imagePullSecrets:
 
 {{- /* The RuntimeClasses of NVIDIA's runtime; an empty name where that runtime is the default. */ -}}
 {{- define "gpushare.runtimeClasses" -}}
-{{- concat (list .Values.plugin.runtimeClassName) (list "nvidia" "nvidia-cdi" "nvidia-legacy") | uniq | toJson -}}
+{{- concat (list .Values.plugin.runtimeClassName) (list "nvidia" "nvidia-cdi" "nvidia-legacy") .Values.plugin.runtimeClasses | uniq | toJson -}}
 {{- end -}}
 
 {{- define "gpushare.unprivileged" -}}

@@ -94,8 +94,8 @@ matchExpressions:
 
 {{- /* The pods that policy and webhook change; the extender decides the same. */ -}}
 {{- define "gpushare.matchConditions" -}}
-- name: names-no-scheduler
-  expression: '!has(object.spec.schedulerName) || object.spec.schedulerName == "default-scheduler"'
+- name: names-no-other-scheduler
+  expression: '!has(object.spec.schedulerName) || object.spec.schedulerName in ["default-scheduler", "gpushare-scheduler"]'
 - name: is-to-be-scheduled
   expression: '!has(object.spec.nodeName) || object.spec.nodeName == ""'
 - name: asks-for-gpu-memory

@@ -115,15 +115,17 @@ def _cure(facts: Facts, node: Node, pod: SeenPod | None) -> str:
             "keep NVIDIA's device plugin off the node, by its nodeAffinity or as "
             "docs/platforms says for your cluster; the resource disappears five minutes later"
         )
-    label = f"kubectl label node {node.name} {_DEPLOY}device-plugin=false --overwrite"
+    label = (
+        f"kubectl label node {node.name} {_DEPLOY}device-plugin=false --overwrite; the operator's "
+        "validator then fails there, which gpushare does not need: "
+        "docs/platforms/gpu-operator.md, Values"
+    )
     operators = () if isinstance(facts.operators, Unknown) else facts.operators
     if len(operators) != 1 or operators[0].uses_device_plugin is False:
         return label
     patch = '{"spec":{"devicePlugin":{"enabled":false}}}'
-    name = operators[0].name
-    return (
-        f"{label}; or for all nodes: kubectl patch clusterpolicy {name} --type=merge -p '{patch}'"
-    )
+    every = f"kubectl patch clusterpolicy {operators[0].name} --type=merge -p '{patch}'"
+    return f"if all GPU nodes are shared: {every}; else {label}"
 
 
 def _is_not_partitioned(facts: Facts) -> Iterator[DoctorFinding]:

@@ -18,23 +18,37 @@ from gpushare.contract import (
     ANNOTATION_INVENTORY,
     CONDITION_CARD_USABLE,
     RESOURCE_MEMORY,
+    TAINT_NOT_READY,
 )
 from gpushare.errors import RecordError, RequestError
 from gpushare.objects.model import Node
+from gpushare.objects.scheduling import Taint
+from gpushare.placement.node_constraints import is_tolerated
+from gpushare.text.counted import counted
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, warning
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import PLUGIN, SECOND_SCHEDULER, Facts
 from gpusharectl.doctor.facts.seen import SeenPod
+from gpusharectl.doctor.facts.shared_nodes import shared_nodes
 
 LATE: Final = dt.timedelta(minutes=5)  # pulling an image may take this long
 
 _MOST_NAMES: Final = 64
+_MOST_TAINTS: Final = 3
+_STATES: Final = ("node.kubernetes.io/", TAINT_NOT_READY)  # not written by an administrator
 _SCHEDULERS: Final = {"default-scheduler", SECOND_SCHEDULER}
 _REFUSED_REASON: Final = "UnexpectedAdmissionError"  # the kubelet's if Allocate fails
 
 _GROUP: Final = "Pods"
 _REPLACE: Final = "delete it; its owner creates another: kubectl -n {namespace} delete pod {name}"
 
+TAINT_NOT_TOLERATED = problem(
+    "TaintNotTolerated",
+    "no pod with GPU memory is placed on any node",
+    "write the toleration into the pods, or, with a second scheduler and Helm, into "
+    "secondScheduler.podTolerations, which adds it to new ones: docs/install.md, Taints of GPU "
+    "nodes",
+)
 WITHOUT_DECISION = problem(
     "PodWithoutDecision",
     "its containers do not start: a kube-scheduler without the extender placed it, or it was "
@@ -179,6 +193,27 @@ def _none_is_pending(facts: Facts) -> str:
     return f"no pod of {' or '.join(sorted(_SCHEDULERS))} is Pending"
 
 
+def _tolerate_taints(facts: Facts) -> Iterator[DoctorFinding]:
+    waiting = [pod for pod in subjects.requests_share(facts) if not pod.node]
+    nodes = shared_nodes(facts)
+    taints = {taint for node in nodes for taint in node.taints if _keeps_pods_off(taint)}
+    for pod in waiting:
+        taints = {each for each in taints if not is_tolerated(each, pod.spec.tolerations or ())}
+    firsts = [next((each for each in node.taints if each in taints), None) for node in nodes]
+    named = list(dict.fromkeys(f"{each.key}:{each.effect}" for each in firsts if each is not None))
+    if None in firsts or not waiting or not nodes:
+        return
+    found = (
+        f"each has a taint that none of {counted(len(waiting), 'Pending pod')} with "
+        f"{RESOURCE_MEMORY} tolerates: {', '.join(named[:_MOST_TAINTS])}"
+    )
+    yield TAINT_NOT_TOLERATED.of(counted(len(nodes), "shared node"), found)
+
+
+def _keeps_pods_off(taint: Taint) -> bool:
+    return taint.effect != "PreferNoSchedule" and not taint.key.startswith(_STATES)
+
+
 def _are_as_decided(facts: Facts) -> Iterator[DoctorFinding]:
     for pod in subjects.requests_share(facts):
         if contradicts_decision(pod):
@@ -202,6 +237,12 @@ CHECKS: Final = (
         "Pending pods mistake no other resource for it",
         _request_what_is_offered,
         subjects.first_of(subjects.installation, _none_is_pending),
+    ),
+    Check(
+        _GROUP,
+        "Pending pods tolerate the taints of shared nodes",
+        _tolerate_taints,
+        subjects.first_of(subjects.installation, subjects.shared, subjects.pending_request),
     ),
     Check(_GROUP, "the GPUs of bound pods are known", _have_cards, _no_pod_was_bound),
     Check(_GROUP, "pods with a GPU start", _start, subjects.bound_request),

@@ -90,3 +90,16 @@ def test_the_cleaner_has_the_plugins_folders_and_flags_that_it_takes(render, fol
     assert str(said.state_dir.parent) == mounts["state"]
     assert made["containers"][0]["image"] == container["image"]
     assert "runtimeClassName" not in made
+
+
+def test_the_cleaner_looks_where_the_charts_values_have_the_plugins_folders():
+    paths = {"devicePlugins": "/k/plugins", "cdi": "/var/cdi/dynamic", "state": "/data/gpus"}
+    (plugin,) = [
+        each
+        for each in rendered({"plugin": {"paths": paths}})
+        if each["metadata"]["name"] == rules.PLUGIN and each["kind"] == "DaemonSet"
+    ]
+    [container] = rules.cleaner(plugin, ["n1"])["spec"]["template"]["spec"]["initContainers"]
+    said = settings.read(container["command"][1:], {"NODE_NAME": "n1"})
+    assert [str(said.device_plugin_dir), str(said.cdi_dir)] == ["/k/plugins", "/var/cdi/dynamic"]
+    assert said.state_dir.name == "gpus"

@@ -115,7 +115,7 @@ FOREIGN_FLAGS: Final = frozenset(
     {
         *("--cacert", "--resolve"),  # curl
         *("--build-arg", "--isolation"),  # docker, buildah
-        *("--set", "--values", "--reuse-values"),  # helm
+        *("--set", "--values", "--reuse-values", "--take-ownership"),  # helm
         *("--manifest", "--archive"),  # krew
         "--check",  # sha256sum
         *("--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
@@ -123,10 +123,11 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--gpu-memory-utilization", "--max-model-len", "--tensor-parallel-size"),  # vLLM
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
         *("--driver-root", "--dev-root", "--nvidia-cdi-hook-path"),
-        "--register-with-taints",  # the kubelet
+        *("--register-with-taints", "--root-dir", "--cert-dir"),  # the kubelet
         "--runtime-config",  # the API server, as is --feature-gates
         "--feature-gates",
         *("--kubelet-certificate-authority", "--default-runtime"),  # k3s
+        "--enable-worker",  # k0s
         *("--enable-managed-gpu", "--gpu-driver", "--install-nvidia-plugin"),  # az, eksctl
     }
 )

@@ -24,8 +24,8 @@ from gpushare.contract import (
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.objects.model import Container, Node, PodCondition, Resources
-from gpushare.objects.scheduling import SchedulingGate
+from gpushare.objects.model import Container, Node, NodeSpec, PodCondition, Resources
+from gpushare.objects.scheduling import SchedulingGate, Taint, Toleration
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.quota import parse
 from gpusharectl.doctor.checks import gates
@@ -217,6 +217,30 @@ def requesting(limits: dict[str, str], *, scheduler: str = "default-scheduler") 
     return msgspec.structs.replace(made, spec=spec)
 
 
+GPU_TAINT = Taint("nvidia.com/gpu", "NoSchedule", "present")
+
+
+def tainted(*taints: Taint, tolerates: Toleration | None = None, spared: int = 0) -> Facts:
+    """A cluster with two Pending pods, and these taints on all shared nodes but ``spared``."""
+    facts = with_pods(pod("waits-too", on=None))
+    shared = [each.name for each in facts.nodes if each.labels.get("gpushare") == "true"]
+    nodes = [
+        msgspec.structs.replace(each, spec=NodeSpec(taints=taints))
+        if each.name in shared[spared:]
+        else each
+        for each in facts.nodes
+    ]
+    pods = [
+        msgspec.structs.replace(
+            each, spec=msgspec.structs.replace(each.spec, tolerations=(tolerates,))
+        )
+        if tolerates is not None and each.metadata.name == "waits-too"
+        else each
+        for each in facts.pods
+    ]
+    return replace(facts, nodes=tuple(nodes), pods=tuple(pods))
+
+
 BREAKS: dict[str, Callable[[], Facts]] = {
     "PluginMissing": lambda: well(
         nodes=(*well().nodes, with_status("n3", {RESOURCE_MEMORY: 0}, {RESOURCE_MEMORY: 0}))
@@ -308,6 +332,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "PodNotStarted": lambda: with_pods(pod("slow", annotations=decided(**LONG_AGO))),
     "PodRefused": lambda: with_pods(pod("bytes", "8Gi", on=None)),
     "MistakenResource": lambda: with_pods(requesting({"aliyun.com/gpu-memory": "8"})),
+    "TaintNotTolerated": lambda: tainted(GPU_TAINT),
     "PodContradicted": lambda: with_pods(
         pod("forged", annotations=decided(**{ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":4}}'}))
     ),
@@ -540,12 +565,35 @@ def test_each_setting_of_the_extender_that_is_otherwise_is_named(changes, about)
     [
         ({"percentageOfNodesToScore": 0}, "percentageOfNodesToScore"),
         ({"profiles": [{"percentageOfNodesToScore": 50}]}, "percentageOfNodesToScore"),
+        (
+            {"percentageOfNodesToScore": 100, "profiles": [{"percentageOfNodesToScore": 0}]},
+            "percentageOfNodesToScore",
+        ),
         ({"clientConnection": {"qps": 50, "burst": 100}}, "clientConnection.qps"),
+        ({"clientConnection": {"qps": 0}}, "clientConnection.qps"),
     ],
 )
 def test_a_setting_beside_the_extender_is_named_too(changes, about):
     (found,) = look(well(schedulers={SCHEDULER: configured(**plain(changes))}))
     assert found.about == f"{SCHEDULER}: {about}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"profiles": []},
+        {"profiles": [{"percentageOfNodesToScore": None}]},
+        {"profiles": [{"percentageOfNodesToScore": 100}], "percentageOfNodesToScore": 5},
+        {"clientConnection": {"qps": -1}},
+    ],
+)
+def test_a_setting_that_kubernetes_takes_for_the_wanted_one_is_well(changes):
+    assert look(well(schedulers={SCHEDULER: configured(**plain(changes))})) == []
+
+
+@pytest.mark.parametrize("timeout", [None, "", "0s", "5s", "1m0s"])
+def test_a_timeout_of_nothing_is_kubernetes_default_of_five_seconds(timeout):
+    assert look(well(schedulers={SCHEDULER: scheduler(httpTimeout=timeout)})) == []
 
 
 def test_the_internal_form_of_a_configuration_is_read_as_the_public_one():
@@ -564,6 +612,28 @@ def test_beside_a_second_kube_scheduler_the_first_needs_no_extender():
     (found,) = look(well(schedulers=facts.schedulers, pods=(*facts.pods, waits)))
     assert found.kind.name == "PodOfAnotherScheduler"
     assert "gpushare-scheduler" in found.fix
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        tainted(GPU_TAINT, spared=1),
+        tainted(GPU_TAINT, tolerates=Toleration("nvidia.com/gpu", "Exists")),
+        tainted(Taint("nvidia.com/gpu", "PreferNoSchedule")),
+        tainted(Taint("node.kubernetes.io/unschedulable", "NoSchedule")),
+        tainted(Taint("gpushare.aliyun.com/not-ready", "NoSchedule")),
+    ],
+)
+def test_taints_are_well_while_a_pod_can_be_placed_or_only_states_keep_it_off(facts):
+    assert look(facts) == []
+
+
+def test_the_taint_that_no_pod_tolerates_is_named_with_its_effect():
+    (found,) = look(tainted(Taint("other", "NoExecute"), tolerates=Toleration("o", "Exists")))
+    assert (
+        "none of 2 Pending pods with aliyun.com/gpu-mem tolerates: other:NoExecute" in found.found
+    )
+    assert "tolerat" in found.fix
 
 
 def test_a_gpu_count_of_another_number_of_cards_is_seen():
