@@ -58,11 +58,11 @@ def sum_up(pod: Pod) -> None:
         limits = {RESOURCE_MEMORY if held else "cpu": _UNREADABLE}
     mine = [each for each in pod.statuses if each.name in held]
     others = [each for each in pod.statuses if each.name not in held]
-    statuses = [_merged(_SUM, mine), _merged("", others)]
+    statuses = [_merged(name, some) for name, some in ((_SUM, mine), ("", others)) if some]
     force_setattr(pod.spec, "init_containers", None)
     force_setattr(pod.spec, "containers", (Container(_SUM, Resources(limits)),))
     force_setattr(pod.status, "init_container_statuses", None)
-    force_setattr(pod.status, "container_statuses", tuple(statuses))
+    force_setattr(pod.status, "container_statuses", tuple(statuses) or None)
     force_setattr(pod, "excess", TOO_MANY)
 
 

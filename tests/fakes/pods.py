@@ -1,6 +1,7 @@
 """Pods as the kubelet's /pods and the API server show them, for tests of the plugin."""
 
 import itertools
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ from gpushare.objects.model import (
     PodStatus,
     Resources,
 )
+from gpushare.objects.pod_reader import read_pod
 from gpushare.objects.scheduling import Present
 
 NODE = "node-1"
@@ -106,5 +108,7 @@ def container(name: str, units: int) -> Container:
     return Container(name=name, resources=Resources(limits=limits))
 
 
-# With these, a pod has more containers than are read.
-TOO_MANY = tuple(container(f"other-{n}", 0) for n in range(256))
+def too_large(name: str, units: int | list[int] = 1, **more: Any) -> NodePod:
+    """Return a pod with more containers than are read, as the plugin reads it from JSON."""
+    others = tuple(container(f"other-{n}", 0) for n in range(256))
+    return NodePod.of(read_pod(msgspec.json.encode(pod(name, units, others=others, **more))))

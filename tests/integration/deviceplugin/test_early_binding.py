@@ -11,7 +11,7 @@ from deviceplugin.errors import KubeletError
 from deviceplugin.server import kubelet_outage
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.kubelet import FakeKubelet, Rejected
-from tests.fakes.pods import TOO_MANY, pod
+from tests.fakes.pods import pod, too_large
 from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.waiting import eventually
 
@@ -120,7 +120,7 @@ async def test_a_pod_without_a_decision_is_rejected_with_the_cause_and_an_event(
 async def test_a_pod_whose_amounts_cannot_be_read_is_rejected_and_no_other(plugin, kubelet) -> None:
     good = pod("good", 8, cards=(SECOND,))
     for decided in ({}, {"cards": (FIRST,)}):
-        stranger = pod("stranger", 1, others=TOO_MANY, **decided)
+        stranger = too_large("stranger", **decided)
         with pytest.raises(Rejected, match=r"no GPU was chosen|more than 256 containers"):
             await kubelet.admit(stranger)
     await kubelet.admit(good)
@@ -191,7 +191,7 @@ async def test_without_the_kubelets_pods_one_that_cannot_be_read_fails_alone(
 ) -> None:
     monkeypatch.setattr(allocate, "WATCH_SECONDS", 0.05)
     kubelet.pods_fail = KubeletError("connection refused")
-    stranger, good = pod("stranger", 1, others=TOO_MANY), pod("good", 8, cards=(SECOND,))
+    stranger, good = too_large("stranger"), pod("good", 8, cards=(SECOND,))
     plugin.watch.replaced([stranger, good])
     await kubelet.admit(good)
     assert given(kubelet, good) == SECOND

@@ -21,7 +21,7 @@ from gpushare.objects.model import PodStatus
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet, Rejected
-from tests.fakes.pods import TOO_MANY, as_running, pod
+from tests.fakes.pods import as_running, pod, too_large
 from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.waiting import eventually
 
@@ -110,7 +110,7 @@ async def test_a_pod_without_a_decision_is_rejected_with_the_cause(plugin, kubel
 async def test_a_pod_whose_amounts_cannot_be_read_is_rejected_and_no_other(plugin, kubelet) -> None:
     good = pod("good", 8, cards=(SECOND,))
     for decided in ({}, {"cards": (FIRST,)}):
-        stranger = pod("stranger", 1, others=TOO_MANY, **decided)
+        stranger = too_large("stranger", **decided)
         with pytest.raises(Rejected, match=r"no GPU was chosen|more than 256 containers"):
             await kubelet.admit(stranger)
     await kubelet.admit(good)

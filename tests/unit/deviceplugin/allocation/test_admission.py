@@ -5,7 +5,7 @@ import pytest
 from deviceplugin.allocation.admission import How, find
 from deviceplugin.errors import NoMatch
 from deviceplugin.kubelet.node_pod import NodePod
-from tests.fakes.pods import TOO_MANY, pod
+from tests.fakes.pods import pod, too_large
 
 
 def seen(milliseconds: float) -> str:
@@ -107,20 +107,15 @@ def test_no_match_names_the_request_and_the_nearest_misses() -> None:
     assert "default/broken is invalid: container app-0" in text
 
 
-def unread(name: str = "unread", **more) -> NodePod:
-    """Return a pod whose amounts cannot be read."""
-    return pod(name, 4, others=TOO_MANY, **more)
-
-
 def test_a_pod_whose_amounts_cannot_be_read_may_be_meant_by_any_number_of_units() -> None:
-    wanted = unread()
+    wanted = too_large("large", 4)
     assert wanted.asked is None
     for units in (1, 4, 1000):
         assert find([wanted, pod("other", 5)], {}, units, None).pod is wanted
 
 
 def test_it_is_meant_by_no_call_once_it_was_refused_or_has_devices() -> None:
-    wanted, other = unread(), pod("other", 4)
+    wanted, other = too_large("large", 4), pod("other", 4)
     with pytest.raises(NoMatch):
         find([wanted], {wanted.uid: {"app-0"}}, 4, None)
     refused = find([wanted], {}, 4, None).admission
@@ -131,7 +126,7 @@ def test_it_is_meant_by_no_call_once_it_was_refused_or_has_devices() -> None:
 
 def test_of_two_that_arrived_together_the_one_that_can_be_read_is_meant() -> None:
     wanted = pod("a", 4)
-    for pods in ([wanted, unread("z")], [unread("z"), wanted]):
+    for pods in ([wanted, too_large("z", 4)], [too_large("z", 4), wanted]):
         match = find(pods, {}, 4, None)
         assert match.pod is wanted
         assert len(match.candidates) == 2

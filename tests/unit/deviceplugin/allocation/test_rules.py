@@ -17,7 +17,7 @@ from gpushare.contract import (
 )
 from gpushare.objects.model import ContainerStatus, PodStatus
 from tests.builders import stock
-from tests.fakes.pods import RUNNING, TOO_MANY, pod
+from tests.fakes.pods import RUNNING, as_running, pod, too_large
 
 INVENTORY = stock(16, 16)
 UUIDS = ("GPU-0", "GPU-1")
@@ -113,8 +113,12 @@ WRITTEN = st.sampled_from(["", "0", "7", "GPU-0", "GPU-1,GPU-0", "GPU-9", "{}", 
     st.sampled_from(["late", "early", ""]),
 )
 def test_the_plugin_starts_no_pod_that_counts_on_no_gpu(annotations, units, many, runs, binding):
-    others = TOO_MANY if many else ()
-    found = pod("a", units, annotations=annotations, others=others, started=runs)
+    made = (
+        too_large("a", units, annotations=annotations)
+        if many
+        else pod("a", units, annotations=annotations)
+    )
+    found = as_running(made) if runs else made
     inventory = replace(INVENTORY, binding=binding)
     share = found.share(inventory)
     try:

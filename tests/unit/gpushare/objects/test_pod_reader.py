@@ -173,6 +173,11 @@ def test_any_number_of_containers_requests_the_same_as_the_containers_one_by_one
     assert bool(kept.excess) == are_many
 
 
+def test_many_containers_that_have_no_status_yet_have_none():
+    containers = [SHARE, *({"name": each} for each in many(300))]
+    assert read(body(containers=containers)).statuses == ()
+
+
 @pytest.mark.parametrize(("started", "has_run"), [("main", True), ("1", False), (None, False)])
 def test_of_many_containers_it_is_known_whether_one_with_devices_has_run(started, has_run):
     states = {name: {"waiting": {}} for name in ["main", *many(300)]}
