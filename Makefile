@@ -14,7 +14,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= gpushare:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help taste demo cluster down test trials soak lint bench bench-all bench-placement pictures hardware image release setup
+.PHONY: help taste demo cluster down test needs trials soak lint bench bench-all bench-placement pictures hardware image release setup
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,11 @@ cluster: setup  ## start a cluster with gpushare and print how to use it (root, 
 down: setup  ## stop that cluster and delete what a demo or test run left
 	@$(RUN) python -m localcluster down --all
 
-test: setup  ## run all tests; those with a cluster need root on Linux
+test: needs  ## run all tests; those with a cluster need root on Linux
 	$(RUN) pytest -n 3
+
+needs: setup  ## build and install what tests need, which `make test` does before the first test
+	@$(RUN) python -m tests.needs
 
 # VERSIONS=all (or some: `python -m tests.trials.versions --help`) adds what depends on kube-scheduler, on each
 # of these versions of Kubernetes.
@@ -55,7 +58,7 @@ trials: setup  ## run the long trials: GPUs of containers, node setups, faults, 
 	$(RUN) python -m tests.trials.kueue
 	$(if $(VERSIONS),$(RUN) python -m tests.trials.versions $(VERSIONS))
 
-soak: setup  ## run the tests with all cases and the longest trials for two hours, and watch for growth
+soak: needs  ## run the tests with all cases and the longest trials for two hours, and watch for growth
 	GPUSHARE_LONG=1 $(RUN) pytest -n 3
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials --churn 60

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localcluster.errors import CommandError
+from localcluster.wait import patient
 
 _LAST_WORDS = 2000
 
@@ -20,10 +21,11 @@ def run(
     """Run `argv` and return its standard output.
 
     Raises CommandError if it cannot be started, exits with a status other than 0, or takes longer
-    than `seconds`.
+    than patient(`seconds`).
     """
     words = [str(word) for word in argv]
     shown = " ".join(words[:12])
+    limit = patient(seconds)
     try:
         done = subprocess.run(
             words,
@@ -35,12 +37,12 @@ def run(
             check=False,
             text=True,
             errors="replace",
-            timeout=seconds,
+            timeout=limit,
         )
     except OSError as problem:
         raise CommandError(f"`{shown}` did not start: {problem}") from problem
     except subprocess.TimeoutExpired as problem:
-        raise CommandError(f"`{shown}` took longer than {seconds:g} s") from problem
+        raise CommandError(f"`{shown}` took longer than {limit:g} s") from problem
     if done.returncode != 0:
         words_said = (done.stderr.strip() or done.stdout.strip())[-_LAST_WORDS:]
         raise CommandError(f"`{shown}` ended with status {done.returncode}: {words_said}")

@@ -1,10 +1,14 @@
 """Waits for a condition, with a deadline whose error says what was observed."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from localcluster.errors import DeadlineError
+
+PATIENCE = "LOCALCLUSTER_PATIENCE"
+"""Environment variable: how many times longer than usual a wait or a command may take, from 1."""
 
 _TAIL_LINES = 15
 _PART = 20
@@ -22,6 +26,11 @@ def tail(path: Path, lines: int = _TAIL_LINES) -> str:
     return "\n".join(found) or "(nothing logged)"
 
 
+def patient(seconds: float) -> float:
+    """Return a limit for this machine: slow ones have more patience."""
+    return seconds * float(os.environ.get(PATIENCE, "1"))
+
+
 def wait_until(
     what: str,
     seen: Callable[[], str | None],
@@ -32,15 +41,15 @@ def wait_until(
 ) -> None:
     """Return once `seen` answers None; until then it answers what it saw instead.
 
-    Raises DeadlineError after `seconds` with what was awaited, what was last seen, and the
+    Raises DeadlineError after patient(`seconds`) with what was awaited, what was last seen, and the
     end of `log`. `interval` is in seconds, and grows with the wait: each check takes processor
     time from what is awaited.
     """
-    began = time.monotonic()
+    began, limit = time.monotonic(), patient(seconds)
     while (last := seen()) is not None:
         waited = time.monotonic() - began
-        if waited >= seconds:
-            text = f"waited {seconds:g} s for: {what}; last seen: {last}"
+        if waited >= limit:
+            text = f"waited {limit:g} s for: {what}; last seen: {last}"
             if log is not None:
                 text += f"\nthe end of {log}:\n{tail(log)}"
             raise DeadlineError(text)

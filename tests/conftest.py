@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,15 @@ from xdist.remote import Producer
 
 from extender.event_loop import EventLoop
 from gpushare.process.polled_loop import SelectorLoop
-from localcluster.errors import BuildError, HostError
+from localcluster.errors import HostError
 from localcluster.nvml import build
-from tests.needs import LATER, need, prepare, wait
+from tests import patience
+from tests.needs import need, prepare_chosen
 from tests.schedule import ByCluster
 
 MEASURED = "measured"
+
+patience.set_default()
 
 # The time of an example depends on the machine's load. The examples are the same each time;
 # `make soak` searches for others.
@@ -35,19 +38,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByClust
     return ByCluster(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put modules that use background builds last."""
-    last: dict[Path, int] = {}
-    for item in items:
-        ranks = [list(LATER).index(name) for name in _later(item)]
-        last[item.path] = max(last.get(item.path, -1), *ranks, -1)
-    items.sort(key=lambda item: last[item.path])
-
-
-def _later(item: pytest.Item) -> list[str]:
-    return [name for name in getattr(item, "fixturenames", ()) if name in LATER]
-
-
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -57,16 +47,8 @@ def pytest_asyncio_loop_factories(
     return {"uvloop": EventLoop}
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool, bool]:
-    """Wait for background builds before the test's time counts."""
-    for name in _later(item):
-        wait(name)
-    return (yield)
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the chosen tests need, or start to build it."""
+    """Build what the chosen tests need, before the time of any test counts."""
     if session.config.option.collectonly:
         return
     wanted: set[str] = set()
@@ -74,7 +56,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if not item.get_closest_marker("skip"):
             wanted.update(getattr(item, "fixturenames", ()))
             wanted.update(["binaries"] if item.get_closest_marker("cluster") else [])
-    prepare(wanted, lambda text: print(text, file=sys.__stderr__, flush=True))
+    prepare_chosen(wanted, lambda text: print(text, file=sys.__stderr__, flush=True))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -128,16 +110,10 @@ node_runtimes = _needed("node_runtimes")  # CRI-O's programs; containerd 1.7 is 
 helm = _needed("helm")
 kubeadm = _needed("kubeadm")
 promtool = _needed("promtool")
+kwok = _needed("kwok")  # Karpenter with nodes that are only objects
 kueue = _needed("kueue")  # the programs of Kueue and JobSet
 registry = _needed("registry")  # the program of a registry of images
 browser = _needed("browser")  # Chromium's program
+buildah = _needed("buildah")
+release_storage = _needed("release_storage")  # the folder of images where a release was built
 axe = _needed("axe")  # axe-core's script
-
-
-@pytest.fixture(scope="session")
-def kwok() -> Path:
-    """Karpenter with nodes that are only objects; skips where its modules cannot be had."""
-    try:
-        return need("kwok")
-    except BuildError as err:
-        pytest.skip(f"needs Karpenter, which `python -m localcluster tool kwok` builds: {err}")

@@ -1,16 +1,16 @@
-"""Build or install what tests need and what takes minutes, by the name of its fixture.
+"""Build and install what tests need and what takes minutes, by the name of its fixture.
 
-Run as a program, it builds what `prepare` leaves for later, while tests that do not need it run.
+`make test` runs this program before the tests. A run of pytest by hand does the same for the
+tests that it has chosen, before the first of them.
 """
 
-import fcntl
 import os
 import platform
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,15 +18,16 @@ from typing import Final
 import pytest
 
 from localcluster.build import Progress, build
-from localcluster.errors import BuildError, HostError, LocalClusterError
-from localcluster.gpushare import ROOT
-from localcluster.host import BUILD_NEEDS, CRIO_NEEDS, IMAGE_NEEDS, RUN_NEEDS, Need, provide
+from localcluster.errors import HostError, LocalClusterError
+from localcluster.host import BUILD_NEEDS, IMAGE_NEEDS, RUN_NEEDS, Need, check_host, provide
 from localcluster.imagebuild import gpushare_image
 from localcluster.kueue import controllers as kueue
 from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
 from localcluster.toolkit import Setup, provide_toolkits
 from localcluster.tools import tool
+from localcluster.versions import DEFAULT
+from tests import patience, release_build
 from tests.cluster.kubernetes import chosen
 from tests.npm_packages import axe_core
 
@@ -47,11 +48,12 @@ _INSTANCES: Final = 512
 
 _PUBLISHING: Final = tuple(
     Need(f"`{command}`", command, lambda command=command: shutil.which(command) is not None)
-    for command in ("docker-registry", "skopeo", "mmdebstrap")
+    for command in ("docker-registry", "skopeo")
 )
 
 
 def _cluster(say: Progress) -> Path:
+    check_host()
     if int(_INOTIFY.read_text()) < _INSTANCES:
         say(f"writing {_INSTANCES} to {_INOTIFY}, for several clusters at a time")
         try:
@@ -59,9 +61,16 @@ def _cluster(say: Progress) -> Path:
         except OSError as problem:
             say(f"it stays as it is: {problem}; if a node does not come up, raise it yourself")
     provide(RUN_NEEDS)  # the tests start clusters in a network of their own, without the internet
+    build(say, DEFAULT)  # for clusters that do not depend on the choice
     folder = build(say, chosen().version)
     provide_toolkits(Setup, say)
     return folder
+
+
+def _on_cluster(provided: Callable[[Progress], Path], say: Progress) -> Path:
+    """Provide what only tests on a cluster need: nothing where they are skipped."""
+    check_host()
+    return provided(say)
 
 
 def _compiler(_: Progress) -> Path:
@@ -79,108 +88,72 @@ def _browser(_: Progress) -> Path:
     return Path(str(shutil.which("chromium")))
 
 
+def _buildah(_: Progress) -> Path:
+    provide(IMAGE_NEEDS)
+    return Path(str(shutil.which("buildah")))
+
+
 def _registry(_: Progress) -> Path:
     provide(_PUBLISHING)
     return Path(str(shutil.which("docker-registry")))
 
 
-NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
+# Programs in Go keep all processors busy; the others mostly wait for the network and the disk.
+_COMPILED: Final[Mapping[str, Callable[[Progress], Path]]] = {
+    "helm": partial(tool, "helm"),
     "binaries": _cluster,
-    "image": gpushare_image,
-    "node_runtimes": _runtimes,
+    "promtool": partial(tool, "promtool"),
+    "kubeadm": partial(_on_cluster, partial(tool, "kubeadm")),
+    "node_runtimes": partial(_on_cluster, _runtimes),
+    "kueue": partial(_on_cluster, kueue.programs),
+    "kwok": partial(_on_cluster, partial(tool, "kwok")),
+}
+_FETCHED: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "library": _compiler,
     "browser": _browser,
     "axe": axe_core,
-    "registry": _registry,
-    "kueue": kueue.programs,
-    **{name: partial(tool, name) for name in ("helm", "kubeadm", "kwok", "promtool")},
+    "buildah": partial(_on_cluster, _buildah),
+    "registry": partial(_on_cluster, _registry),
+    "image": gpushare_image,
+    "release_storage": partial(_on_cluster, release_build.storage),
 }
+NEEDS: Final = {**_COMPILED, **_FETCHED}
 
 
-# Built while other tests run, in this order, with these packages of Debian. The packages are
-# installed before: a test looks for changes of the machine's folders.
-LATER: Final[Mapping[str, tuple[Need, ...]]] = {
-    "image": IMAGE_NEEDS,
-    "node_runtimes": CRIO_NEEDS,
-    "helm": (),
-    "kubeadm": (),
-    "kwok": (),
-    "promtool": (),
-    "kueue": (),
-}
-_builders: list[subprocess.Popen[bytes]] = []  # an unreferenced Popen warns while it runs
+def prepare(names: Iterable[str], say: Progress) -> list[str]:
+    """Build and install what is named, one after the other; return what failed.
+
+    What this machine cannot have is only said: tests that need it are skipped. Nothing is said of
+    what is there already.
+    """
+    failed = []
+    for name in names:
+        began = time.monotonic()
+        try:
+            NEEDS[name](say)
+        except LocalClusterError as problem:
+            if isinstance(problem, HostError) and not may_install():
+                say(f"{name}: left out, so tests that need it are skipped: {problem}")
+            else:
+                say(f"{name}: FAILED: {problem}")
+                failed.append(name)
+        else:
+            if (took := time.monotonic() - began) >= 1:
+                say(f"{name}: ready, after {took:.0f} s")
+    return failed
 
 
-def prepare(names: Collection[str], say: Progress) -> None:
-    """Build and install what is named; concurrent processes wait for each other.
+def prepare_chosen(names: Collection[str], say: Progress) -> None:
+    """Prepare what chosen tests need. A failure is raised again in each test that needs it.
 
-    What is in ``LATER`` is built in the background, and ``wait`` returns at its end. A failure is
-    printed, and raised in each test that uses what failed.
+    Concurrent processes wait for each other.
     """
     with locked(cache_root() / "needs.lock"):
-        for name in NEEDS:
-            if name in names and name not in LATER:
-                _provide(name, say)
-        later = [name for name in LATER if name in names]
-        for name in later:
-            with suppress(HostError):  # raised again where it is built
-                provide(LATER[name])
-        _begin(later)
-
-
-def _begin(names: Collection[str]) -> None:
-    """Start a process that builds what is named and what no other process is building.
-
-    It inherits a lock for each name, so ``wait`` in another process cannot return too early.
-    """
-    held = {}
-    for name in names:
-        file = _lock(name).open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-        else:
-            held[name] = file
-    if held:
-        words = [f"{name}={file.fileno()}" for name, file in held.items()]
-        numbers = [file.fileno() for file in held.values()]
-        command = [sys.executable, "-m", "tests.needs", *words]
-        _builders.append(
-            subprocess.Popen(command, cwd=ROOT, pass_fds=numbers, stdout=sys.__stderr__)
-        )
-    for file in held.values():
-        file.close()
-
-
-def wait(name: str) -> None:
-    """Return once no process is building what is named."""
-    with locked(_lock(name)):
-        pass
-
-
-def _lock(name: str) -> Path:
-    return cache_root() / f"needs-{name}.lock"
-
-
-def _failure(name: str) -> Path:
-    return cache_root() / f"needs-{name}.failed"
-
-
-def _provide(name: str, say: Progress) -> None:
-    _failure(name).unlink(missing_ok=True)
-    try:
-        NEEDS[name](say)
-    except LocalClusterError as problem:
-        say(f"{name}: {problem}")
-        if not isinstance(problem, HostError):
-            _failure(name).write_text(str(problem), encoding="utf-8")
+        prepare([name for name in NEEDS if name in names], say)
 
 
 def need(name: str) -> Path:
     """Return what is named. Skip only where this machine cannot install it."""
-    if _failure(name).exists():
-        raise BuildError(_failure(name).read_text(encoding="utf-8"))
     try:
         return NEEDS[name](print)
     except HostError as problem:
@@ -195,7 +168,23 @@ def may_install() -> bool:
     return is_root and shutil.which("apt-get") is not None
 
 
+def main() -> str | None:
+    """Prepare everything; return what failed, to be printed."""
+    patience.set_default()
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)  # noqa: T201
+
+    say("preparing what tests need; the first run on a machine builds and installs it")
+    with locked(cache_root() / "needs.lock"), ThreadPoolExecutor() as pool:
+        halves = [pool.submit(prepare, names, say) for names in (_COMPILED, _FETCHED)]
+        failed = [name for half in halves for name in half.result()]
+    if failed:
+        return f"tests cannot run without: {', '.join(failed)}; the reasons are above"
+    say("all that tests need is ready")
+    return None
+
+
 if __name__ == "__main__":
-    for wanted, _, held in (word.partition("=") for word in sys.argv[1:]):
-        _provide(wanted, partial(print, flush=True))
-        os.close(int(held))
+    sys.exit(main())

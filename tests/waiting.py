@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from localcluster.wait import patient
+
 
 async def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Return once ``condition()`` holds; raise TimeoutError after ``seconds``."""
-    async with asyncio.timeout(seconds):
+    """Return once ``condition()`` holds; raise TimeoutError after patient(``seconds``)."""
+    async with asyncio.timeout(patient(seconds)):
         while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.002)
 

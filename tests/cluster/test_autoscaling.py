@@ -22,7 +22,7 @@ from tests.cluster.expect import wait_bound
 from tests.cluster.karpenter import Karpenter
 from tests.trials.stage import paper_gpu_node
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 UNITS: Final = 16
 LARGE: Final = 9  # two on two GPUs: none has room for a third one, the sum of both has

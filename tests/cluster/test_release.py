@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
 import tarfile
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,31 +19,21 @@ import yaml
 
 from localcluster import namespaces
 from localcluster.cluster import Cluster
-from localcluster.errors import CommandError
 from localcluster.gpushare import control_plane_node, gpu_node
-from localcluster.imagebuild import (
-    APART,
-    BASE,
-    ROOT,
-    image_name,
-    storage_driver,
-    this_codename,
-    trusted_certificates,
-)
+from localcluster.imagebuild import ROOT, image_name
 from localcluster.run import run
-from localcluster.state import locked
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from release import archives
-from tests import markdown
+from tests import markdown, release_build
 from tests.cluster.bringup import fresh
 from tests.cluster.expect import create_again
+from tests.release_build import OWN
 
 pytestmark = pytest.mark.cluster
 
 VERSION: Final = image_name().partition(":")[2]
 PORT: Final = 5000
-OWN, OTHER = {"x86_64": ("amd64", "arm64"), "aarch64": ("arm64", "amd64")}[platform.machine()]
 ELF_MACHINES: Final = {0x3E: "amd64", 0xB7: "arm64"}
 
 
@@ -63,7 +53,7 @@ class Release:
 
 @pytest.fixture(scope="module")
 def release(
-    image: Path, helm: Path, registry: Path, tmp_path_factory: pytest.TempPathFactory
+    release_storage: Path, helm: Path, registry: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Release]:
     folder = tmp_path_factory.mktemp("release")
     nodes = [gpu_node("n1", 2), control_plane_node()]
@@ -71,7 +61,7 @@ def release(
         address = f"{cluster.network.host}:{PORT}"
         with _served(registry, folder, address):
             made = Release(cluster, folder, f"{address}/team", helm)
-            _make(made, image.parent)
+            release_build.make(folder, release_storage, helm, registry=made.registry)
             _publish(made)
             yield made
 
@@ -91,8 +81,8 @@ def _served(program: Path, folder: Path, address: str) -> Iterator[None]:
 
     def silent() -> str | None:
         try:
-            run(["curl", "--silent", "--fail", f"http://{address}/v2/"])
-        except CommandError:
+            urllib.request.urlopen(f"http://{address}/v2/").close()
+        except OSError:
             return (folder / "registry.log").read_text()[-500:]
         return None
 
@@ -102,47 +92,6 @@ def _served(program: Path, folder: Path, address: str) -> Iterator[None]:
     finally:
         running.terminate()
         running.wait(timeout=60)
-
-
-def _make(release: Release, storage: Path) -> None:
-    """Run `make release` with bases of this machine's distribution, in the cache of images."""
-    conf = release.folder / "storage.conf"
-    places = f'graphroot = "{storage}/storage"\nrunroot = "{storage}/run"\n'
-    conf.write_text(f'[storage]\ndriver = "{storage_driver(storage)}"\n{places}')
-    env = {
-        **os.environ,
-        "CONTAINERS_STORAGE_CONF": str(conf),
-        "PATH": f"{release.helm.parent}:{os.environ['PATH']}",
-    }
-    with locked(storage / "build.lock"):
-        run([*APART, "bash", "-ec", _bases(release.folder)], env=env, seconds=300)
-        words = [
-            f"REGISTRY={release.registry}",
-            "URL=https://downloads.example.com/gpushare",
-            "BASE_IMAGE=localhost/gpushare-release-base:{arch}",
-            f"BUILD_FLAGS=--pull-never {' '.join(trusted_certificates())}",
-            f"RELEASE_FLAGS=--folder {release.folder}/dist",
-        ]
-        run([*APART, "make", "release", *words], env=env, cwd=ROOT, seconds=1200)
-
-
-def _bases(folder: Path) -> str:
-    """Return commands that provide a base for each architecture.
-
-    The base of the other one is only unpacked: nothing of it runs here.
-    """
-    name = "localhost/gpushare-release-base"
-    suite, archive = this_codename(), folder / "base.tar"
-    return rf"""
-      buildah tag {BASE}:{suite} {name}:{OWN}
-      buildah inspect --type image {name}:{OTHER} >/dev/null 2>&1 && exit
-      mmdebstrap --quiet --variant=extract --architectures={OTHER} --include=python3 \
-        {suite} {archive}
-      container=$(buildah from --arch {OTHER} scratch)
-      buildah add --quiet $container {archive} /
-      buildah config --arch {OTHER} $container
-      buildah commit --quiet --rm $container {name}:{OTHER}
-    """
 
 
 def _publish(release: Release) -> None:
@@ -202,7 +151,7 @@ def test_krews_archive_has_the_checksum_of_its_manifest_and_runs(release: Releas
 
 
 def test_two_builds_of_the_plugin_give_equal_archives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    release_storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{ROOT}/.uv/bin")
     mine = {key: name for key, name in archives.PLATFORMS.items() if key == ("linux", OWN)}

@@ -106,7 +106,6 @@ def check_not_installed(cluster: Cluster) -> None:
     assert "PolicyMissing" not in doctor.stdout
 
 
-@pytest.mark.timeout(900)
 def test_after_it_the_cluster_is_as_it_was_before_gpushare_came(bare: Cluster) -> None:
     before = objects(bare), node(bare), files(bare)
     check_not_installed(bare)

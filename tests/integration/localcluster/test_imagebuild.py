@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from localcluster.errors import BuildError
-from localcluster.host import IMAGE_NEEDS, provide
 from localcluster.imagebuild import Builder
 
 pytestmark = pytest.mark.skipif(
@@ -21,7 +20,6 @@ class Storage:
     """A builder of one test, and its storage by buildah."""
 
     def __init__(self, folder: Path) -> None:
-        provide(IMAGE_NEEDS)
         self.said: list[str] = []
         self.folder = folder
         self.builder = Builder(folder, self.said.append)
@@ -43,7 +41,7 @@ class Storage:
 
 
 @pytest.fixture
-def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+def storage(buildah: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.setattr("localcluster.imagebuild.snapshotter_for", lambda *_: "native")
     return Storage(tmp_path)
 

@@ -30,13 +30,11 @@ def run(promtool: Path, *words: str) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
-@pytest.mark.timeout(1200)  # promtool may have to be built
 def test_prometheus_takes_the_rules_and_they_do_what_their_tests_say(promtool):
     run(promtool, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
     run(promtool, "test", "rules", "rules_test.yaml")
 
 
-@pytest.mark.timeout(1200)
 def test_prometheus_takes_the_scrape_configuration(promtool):
     run(promtool, "check", "config", "--syntax-only", "prometheus.yaml")
 

@@ -56,7 +56,7 @@ def test_a_file_with_any_byte_changed_is_not_believed() -> None:
         assert found == SAVED, f"byte {place} changed what was read"
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_pipe_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / state_file.FILE)
     assert StateFile(tmp_path).read() is None

@@ -153,7 +153,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_file_is_skipped_with_one_log_line(tmp_path, caplog, content) -> None:
     (tmp_path / "other.yaml").write_text(content)
@@ -184,7 +184,7 @@ def test_a_key_that_json_does_not_support_is_rejected(tmp_path) -> None:
     failure(tmp_path, r"nvidia\.yaml cannot be read")
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
 def test_anything_but_a_regular_file_is_skipped(tmp_path, make) -> None:
     make(tmp_path / "other.yaml")

@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_read_gives_nothing(tmp_path, content: str) -> Non
     assert spec_files.Specs(tmp_path).read("other") is None
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
 def test_a_folder_or_pipe_is_read_as_nothing_and_does_not_block(tmp_path, make) -> None:
     make(tmp_path / "gpushare-abc.json")
@@ -107,7 +107,7 @@ def test_old_files_of_deleted_pods_and_invalid_files_are_deleted(tmp_path) -> No
     ]
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_the_sweep_continues_after_a_file_that_cannot_be_deleted(tmp_path, caplog) -> None:
     (tmp_path / "gpushare-0.json").mkdir()
     (tmp_path / "gpushare-1.json").symlink_to("nowhere")

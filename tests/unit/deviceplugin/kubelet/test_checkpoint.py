@@ -161,7 +161,7 @@ def test_an_endless_file_is_rejected_and_a_large_one_is_read(tmp_path) -> None:
     assert len(entry.device_ids) == len(set(ids))
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "make",
     [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")],
