@@ -8,6 +8,7 @@ from typing import Any, Self
 from localcluster.errors import ApiError
 from localcluster.network import API_PORT
 from localcluster.state import StateFolder
+from localcluster.wait import patient
 
 _OK = range(200, 300)
 
@@ -24,7 +25,7 @@ class Api:
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         self._connection = http.client.HTTPSConnection(
-            host, API_PORT, timeout=seconds, context=context
+            host, API_PORT, timeout=patient(seconds), context=context
         )
 
     def __enter__(self) -> Self:

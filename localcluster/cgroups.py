@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.errors import HostError
+from localcluster.wait import patient
 
 _REMOVE_SECONDS = 5.0
 
@@ -115,7 +116,7 @@ def remove(cluster: str) -> None:
 
     Raises OSError if one stays busy.
     """
-    end = time.monotonic() + _REMOVE_SECONDS
+    end = time.monotonic() + patient(_REMOVE_SECONDS)
     while found := roots(cluster):
         for pid in processes(cluster):
             with contextlib.suppress(ProcessLookupError):

@@ -13,7 +13,7 @@ from localcluster.errors import StateError, UsageError
 from localcluster.run import run
 from localcluster.state import MARKER, StateFolder
 from localcluster.supervised import ProcessSpec
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 
 _ANSWER_SECONDS = 60.0
 _SHUTDOWN_SECONDS = 5.0
@@ -85,7 +85,7 @@ class Control:
     def _ask(self, request: dict[str, Any], *, seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
         try:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(seconds)
+                connection.settimeout(patient(seconds))
                 connection.connect(str(self._state.control_socket))
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 answer = connection.makefile().readline()

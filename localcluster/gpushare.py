@@ -25,7 +25,7 @@ from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.nvml import CardSpec
 from localcluster.shipped import Shipped, components_for
 from localcluster.specs import NodeSpec, Runtime
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import pod
 
 ROOT: Final = Path(__file__).parents[1]
@@ -321,11 +321,11 @@ class Gpushare:
 
         The request is sent from the place where kube-scheduler runs.
         """
-        connection = http.client.HTTPConnection(*address, timeout=_ASK_SECONDS)
+        connection = http.client.HTTPConnection(*address, timeout=patient(_ASK_SECONDS))
         try:
             if node := self.cluster.control_plane:
                 connection.sock = namespaces.connect(
-                    self.cluster.state, node, address, seconds=_ASK_SECONDS
+                    self.cluster.state, node, address, seconds=patient(_ASK_SECONDS)
                 )
             connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()

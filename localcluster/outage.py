@@ -12,6 +12,7 @@ from localcluster.network import NetworkPlan
 from localcluster.node import await_runtime
 from localcluster.run import run
 from localcluster.state import StateFolder
+from localcluster.wait import patient
 
 _EMPTY_SECONDS = 5.0
 
@@ -59,7 +60,7 @@ def power_on(
 
 def _empty(folder: Path) -> None:
     # A mount namespace ends a moment after its last process and pin.
-    end = time.monotonic() + _EMPTY_SECONDS
+    end = time.monotonic() + patient(_EMPTY_SECONDS)
     while True:
         try:
             shutil.rmtree(folder)

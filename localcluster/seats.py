@@ -43,7 +43,7 @@ _ACQUIRED: Final = re.compile(r"^I\d{4} (\S+) .*successfully acquired lease", re
 _ASK: Final = """\
 import sys, urllib.request, urllib.error
 try:
-    answer = urllib.request.urlopen(sys.argv[1], timeout=5)
+    answer = urllib.request.urlopen(sys.argv[1], timeout=60)
 except urllib.error.HTTPError as err:
     answer = err
 sys.stdout.write(f"{answer.status} {answer.read().decode()}")
@@ -164,7 +164,7 @@ class Seats:
         """Return status and text of a page of a seat's extender; ApiError if it does not answer."""
         url = f"http://127.0.0.1:{PORT}{path}"
         try:
-            text = run([*self.enter(seat), sys.executable, "-c", _ASK, url], seconds=10)
+            text = run([*self.enter(seat), sys.executable, "-c", _ASK, url], seconds=70)
         except CommandError as problem:
             raise ApiError(0, f"the extender of {seat} does not answer: {problem}") from problem
         status, _, body = text.partition(" ")

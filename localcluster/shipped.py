@@ -119,9 +119,8 @@ class Shipped:
         """Return once every DaemonSet and Deployment is rolled out; DeadlineError."""
         kinds = "daemonset,deployment"
         for name in self._kubectl("get", kinds, "-o", "name").split():
-            words = ("rollout", "status", name, f"--timeout={_SECONDS}s")
             try:
-                self._kubectl(*words, seconds=_SECONDS + 5)
+                self._kubectl("rollout", "status", name, seconds=_SECONDS)
             except CommandError as problem:
                 seen = self._kubectl("get", "pods", "-o", "wide")
                 told = self._kubectl("get", "events", "--sort-by=.lastTimestamp")

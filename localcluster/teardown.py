@@ -15,6 +15,7 @@ from localcluster.control import Control
 from localcluster.errors import LocalClusterError, StateError
 from localcluster.run import run
 from localcluster.state import MARKER, StateFolder, locked, state_root
+from localcluster.wait import patient
 
 _KILL_SECONDS = 10.0
 _REMOVE_SECONDS = 5.0
@@ -93,7 +94,7 @@ def kill_all(state: StateFolder, node: str = "") -> int:
     Raises StateError if one does not end.
     """
     killed: set[int] = set()
-    end = time.monotonic() + _KILL_SECONDS
+    end = time.monotonic() + patient(_KILL_SECONDS)
     while alive := {pid for pid in owned_processes(state, node) if not _zombie(pid)}:
         if time.monotonic() > end:
             text = f"processes {sorted(alive)} do not die; look at them, run `down` again"
@@ -127,7 +128,7 @@ def mounts_below(folder: Path) -> list[str]:
 def _remove_folder(state: StateFolder) -> None:
     # A mount namespace ends a moment after its last process and pin; until then a folder in it
     # may still be busy.
-    end = time.monotonic() + _REMOVE_SECONDS
+    end = time.monotonic() + patient(_REMOVE_SECONDS)
     while True:
         try:
             state.remove()

@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -98,8 +98,9 @@ def _registry(_: Progress) -> Path:
     return Path(str(shutil.which("docker-registry")))
 
 
+Needs = Mapping[str, Callable[[Progress], Path]]
 # Programs in Go keep all processors busy; the others mostly wait for the network and the disk.
-_COMPILED: Final[Mapping[str, Callable[[Progress], Path]]] = {
+_COMPILED: Final[Needs] = {
     "helm": partial(tool, "helm"),
     "binaries": _cluster,
     "promtool": partial(tool, "promtool"),
@@ -108,7 +109,7 @@ _COMPILED: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "kueue": partial(_on_cluster, kueue.programs),
     "kwok": partial(_on_cluster, partial(tool, "kwok")),
 }
-_FETCHED: Final[Mapping[str, Callable[[Progress], Path]]] = {
+_FETCHED: Final[Needs] = {
     "library": _compiler,
     "browser": _browser,
     "axe": axe_core,
@@ -120,17 +121,17 @@ _FETCHED: Final[Mapping[str, Callable[[Progress], Path]]] = {
 NEEDS: Final = {**_COMPILED, **_FETCHED}
 
 
-def prepare(names: Iterable[str], say: Progress) -> list[str]:
-    """Build and install what is named, one after the other; return what failed.
+def prepare(needs: Needs, say: Progress) -> list[str]:
+    """Build and install one after the other; return the names of what failed.
 
     What this machine cannot have is only said: tests that need it are skipped. Nothing is said of
     what is there already.
     """
     failed = []
-    for name in names:
+    for name, provided in needs.items():
         began = time.monotonic()
         try:
-            NEEDS[name](say)
+            provided(say)
         except LocalClusterError as problem:
             if isinstance(problem, HostError) and not may_install():
                 say(f"{name}: left out, so tests that need it are skipped: {problem}")
@@ -149,7 +150,7 @@ def prepare_chosen(names: Collection[str], say: Progress) -> None:
     Concurrent processes wait for each other.
     """
     with locked(cache_root() / "needs.lock"):
-        prepare([name for name in NEEDS if name in names], say)
+        prepare({name: NEEDS[name] for name in NEEDS if name in names}, say)
 
 
 def need(name: str) -> Path:
@@ -168,8 +169,8 @@ def may_install() -> bool:
     return is_root and shutil.which("apt-get") is not None
 
 
-def main() -> str | None:
-    """Prepare everything; return what failed, to be printed."""
+def main(*lanes: Needs) -> str | None:
+    """Prepare everything, each lane beside the others; return what failed, to be printed."""
     patience.set_default()
     began = time.monotonic()
 
@@ -178,8 +179,8 @@ def main() -> str | None:
 
     say("preparing what tests need; the first run on a machine builds and installs it")
     with locked(cache_root() / "needs.lock"), ThreadPoolExecutor() as pool:
-        halves = [pool.submit(prepare, names, say) for names in (_COMPILED, _FETCHED)]
-        failed = [name for half in halves for name in half.result()]
+        running = [pool.submit(prepare, lane, say) for lane in lanes]
+        failed = [name for each in running for name in each.result()]
     if failed:
         return f"tests cannot run without: {', '.join(failed)}; the reasons are above"
     say("all that tests need is ready")
@@ -187,4 +188,4 @@ def main() -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(_COMPILED, _FETCHED))

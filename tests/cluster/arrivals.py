@@ -14,7 +14,7 @@ from gpushare.contract import CLASS_NVIDIA_LEGACY
 from localcluster.api import Api
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import pod
 from tests.cluster.expect import bind
 from tests.cluster.history import Change, History
@@ -104,7 +104,7 @@ class Arrivals:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(patient(30))
         with self._gpushare.cluster.api() as api:
             for each in self.all:
                 _delete(api, each)

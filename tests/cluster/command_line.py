@@ -35,7 +35,7 @@ class CommandLine:
     def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*PROGRAM, *words],
-            env=self.env, input=stdin, capture_output=True, text=True, check=False, timeout=60,
+            env=self.env, input=stdin, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     def says(self, *words: str, code: int = 0, stdin: str = "") -> str:

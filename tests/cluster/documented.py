@@ -65,7 +65,6 @@ def problems(gpushare: Gpushare, commands: Iterable[str], folder: Path) -> list[
             cwd=folder,
             capture_output=True,
             check=False,
-            timeout=120,
         )
         is_ours = any(Path(word).name == "gpushare" for word in line.split()[:2])
         if done.returncode <= is_ours and done.stdout.strip():

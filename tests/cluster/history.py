@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from gpushare.kube.managed_fields import without_managed_fields
 from localcluster.cluster import Cluster
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 
 DECISION = "ALIYUN_COM_GPU_MEM_IDX"
 RESOURCE = "aliyun.com/gpu-mem"
@@ -74,7 +74,7 @@ class History:
         with suppress(OSError):
             if self._connection is not None and self._connection.sock is not None:
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(20)
+        self._thread.join(patient(20))
 
     def listed(self, found: list[Change]) -> None:
         """Take note of all pods that there are."""

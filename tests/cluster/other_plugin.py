@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 
+from localcluster.wait import patient
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 FOLDER = Path("/var/lib/kubelet/device-plugins")
@@ -59,7 +60,7 @@ async def serve(resource: str, devices: api_pb2_grpc.DevicePluginServicer) -> No
         request = api_pb2.RegisterRequest(
             version="v1beta1", endpoint=socket.name, resource_name=resource
         )
-        await api_pb2_grpc.RegistrationStub(channel).Register(request, timeout=10)
+        await api_pb2_grpc.RegistrationStub(channel).Register(request, timeout=patient(10))
     while socket.exists():  # noqa: ASYNC110 -- the kubelet deletes it; nothing tells us
         await asyncio.sleep(LOOK_SECONDS)
     await server.stop(None)

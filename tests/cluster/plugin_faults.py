@@ -56,7 +56,7 @@ class PluginFaults:
         """Replace the plugin as an update does; return once the old pod is deleted."""
         old = self.pods()
         self._kubectl("rollout", "restart", f"daemonset/{PLUGIN}")
-        self._kubectl("rollout", "status", f"daemonset/{PLUGIN}", "--timeout=120s")
+        self._kubectl("rollout", "status", f"daemonset/{PLUGIN}")
 
         def left() -> str | None:
             return ", ".join(set(old) & set(self.pods())) or None

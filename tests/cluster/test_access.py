@@ -12,7 +12,7 @@ import pytest
 
 from localcluster.errors import CommandError
 from localcluster.gpushare import COMPONENTS, Gpushare
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import ASSIGNED, CARDS, RUNNING_ON
 from tests.cluster.pod_status import CLAIM, change_status, open_fields
@@ -78,7 +78,7 @@ def patch(
         f"{cluster.server}{path}", content.encode(), headers, method="PATCH"
     )
     try:
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=context, timeout=patient(10)) as answer:  # noqa: S310
             return answer.status, ""
     except urllib.error.HTTPError as refused:
         with refused:

@@ -122,7 +122,7 @@ def test_a_deployment_runs_despite_killed_programs(
     wait_until("some of many to be bound", lambda: None if bound() > 1 else "none", seconds=60)
     gpushare.cluster.kill(victim)
     wait_api_server(pods)
-    gpushare.cluster.kubectl("rollout", "status", "deployment/many", "--timeout=110s", seconds=120)
+    gpushare.cluster.kubectl("rollout", "status", "deployment/many", seconds=120)
     gpushare.wait_ready()
     names = [
         each["metadata"]["name"]

@@ -14,7 +14,7 @@ import pytest
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from localcluster.demo import HALF, QUARTER, THREE_QUARTERS
 from localcluster.gpushare import CARD_MIB, EXTENDER, Gpushare
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads, container, pod
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine
 from tests.cluster.expect import wait_event
@@ -59,7 +59,7 @@ def test_inspect_shows_and_follows_all_gpus(
         while used != QUARTER:  # its other changes are drawn too
             used = json.loads(watching.stdout.readline())["summary"]["used"]
         watching.send_signal(signal.SIGINT)
-        assert watching.communicate(timeout=20)[1] == ""
+        assert watching.communicate(timeout=patient(20))[1] == ""
         assert watching.returncode == 0
     finally:
         watching.kill()
@@ -71,7 +71,8 @@ def team(gpushare: Gpushare) -> Iterator[Workloads]:
     kubectl = gpushare.cluster.kubectl
     kubectl("create", "namespace", TEAM)
     try:
-        kubectl("wait", "--for=create", "serviceaccount/default", "-n", TEAM, "--timeout=60s")
+        limit = f"--timeout={patient(60):.0f}s"
+        kubectl("wait", "--for=create", "serviceaccount/default", "-n", TEAM, limit)
         kubectl("create", "role", "lists", "-n", TEAM, "--verb=list", "--resource=pods")
         account = f"--serviceaccount={TEAM}:default"
         kubectl("create", "rolebinding", "lists", "-n", TEAM, "--role=lists", account)
@@ -203,7 +204,7 @@ def test_kubectl_runs_and_completes_it(gpushare: Gpushare, pods: Workloads, admi
 
     def run(*words: str) -> str:
         return subprocess.run(
-            [kubectl, *words], env=env, capture_output=True, text=True, check=True, timeout=60
+            [kubectl, *words], env=env, capture_output=True, text=True, check=True
         ).stdout
 
     assert run("gpushare", "inspect", "n1").startswith(f"n1  {used_gib(QUARTER, 2 * CARD_MIB)} of")

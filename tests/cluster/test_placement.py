@@ -37,9 +37,7 @@ def test_the_card_that_is_filled_best_is_chosen(gpushare: Gpushare, pods: Worklo
 
 def test_replicas_of_a_deployment_share_one_card(gpushare: Gpushare, pods: Workloads):
     gpushare.cluster.kubectl("apply", "-f", str(ROOT / "daemonset/samples/local.yaml"))
-    gpushare.cluster.kubectl(
-        "rollout", "status", "deployment/gpushare-sample", "--timeout=40s", seconds=50
-    )
+    gpushare.cluster.kubectl("rollout", "status", "deployment/gpushare-sample", seconds=50)
     names = [each["metadata"]["name"] for each in pods.all("app=gpushare-sample")]
     assert len(names) == 3
     found = env_is_card_on_record(pods, *names)

@@ -22,7 +22,7 @@ from localcluster.cluster import Cluster
 from localcluster.gpushare import control_plane_node, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.run import run
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads, pod
 from release import archives
 from tests import markdown, release_build
@@ -91,7 +91,7 @@ def _served(program: Path, folder: Path, address: str) -> Iterator[None]:
         yield
     finally:
         running.terminate()
-        running.wait(timeout=60)
+        running.wait(timeout=patient(60))
 
 
 def _publish(release: Release) -> None:
@@ -123,7 +123,7 @@ def test_one_helm_install_from_a_registry_runs_pods_on_shares(release: Release) 
     chart = f"oci://{release.registry}/charts/gpushare"
     place = ("--namespace", "gpushare-system", "--create-namespace")
     values = "scheduler=second,secondScheduler.replicas=1,plugin.runtimeClassName="
-    flags = ("--plain-http", "--wait", "--timeout=3m", "--set", values)
+    flags = ("--plain-http", "--wait", f"--timeout={patient(180):.0f}s", "--set", values)
     release.run(release.helm, "install", "gpushare", chart, *place, *flags)
 
     workloads = Workloads(cluster)

@@ -18,6 +18,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 
 _PASSED_ON = ("Authorization", "Content-Type", "Accept")
@@ -114,7 +115,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(patient(10))
         if self._problem is not None or not self.port:
             raise RuntimeError("the proxy did not start") from self._problem
         return self
@@ -122,7 +123,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.heal()
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(patient(10))
 
     @property
     def url(self) -> str:

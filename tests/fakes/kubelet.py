@@ -29,6 +29,7 @@ import grpc
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.cards.model import ContainerRequest
 from gpushare.contract import RESOURCE_MEMORY
+from localcluster.wait import patient
 from protos.deviceplugin.v1beta1 import api_pb2
 
 MAX_MESSAGE_BYTES = 4_194_304
@@ -142,7 +143,7 @@ class FakeKubelet:
 
     async def until(self, condition, seconds: float = 10.0) -> None:
         """Wait until ``condition()`` holds; it is checked at every change."""
-        async with asyncio.timeout(seconds), self.changed:
+        async with asyncio.timeout(patient(seconds)), self.changed:
             await self.changed.wait_for(condition)
 
     @property
@@ -174,7 +175,7 @@ class FakeKubelet:
                 "/v1beta1.DevicePlugin/GetDevicePluginOptions",
                 response_deserializer=api_pb2.DevicePluginOptions.FromString,
             )
-            self.options = await ask(b"", timeout=10)
+            self.options = await ask(b"", timeout=patient(10))
         except grpc.aio.AioRpcError as err:
             self._named = before if self.by_socket else None
             await channel.close()
@@ -320,4 +321,4 @@ class FakeKubelet:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answers[name].FromString,
         )
-        return await call(request, timeout=seconds)
+        return await call(request, timeout=patient(seconds))

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from localcluster.workloads import pod
 from tests.cluster.history import History
 
@@ -34,7 +34,7 @@ class Recorded(History):
         self._port = port
 
     def _connect(self) -> http.client.HTTPConnection:  # type: ignore[override]
-        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=patient(5))
 
 
 @pytest.fixture

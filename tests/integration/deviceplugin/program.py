@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from localcluster.gpushare import ROOT
 from localcluster.nvml import environment
+from localcluster.wait import patient
 from tests.fakes.crash import put_crash_module
 
 NOBODY = """
@@ -81,7 +82,7 @@ class Program:
 
     async def until(self, metric: str, value: float, seconds: float = 60.0, **labels: str) -> None:
         """Return once a metric has ``value``; TimeoutError if it does not come to that."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patient(seconds)):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     if await self.metric(metric, **labels) == value:
@@ -90,7 +91,7 @@ class Program:
 
     async def says(self, status: int, text: str, path: str = "/readyz") -> None:
         """Return once the page answers so; TimeoutError if it does not come to that."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             while self.process.poll() is None:
                 with contextlib.suppress(aiohttp.ClientError):
                     found = await self.page(path)
@@ -111,7 +112,7 @@ class Program:
 
     async def until_ended(self, process: int) -> None:
         """Return once a process that this program has started is gone."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while Path(f"/proc/{process}").exists():  # noqa: ASYNC110, ASYNC240
                 await asyncio.sleep(0.01)
 
@@ -124,6 +125,6 @@ class Program:
     def end(self) -> str:
         """Stop it as a node does; what it has logged."""
         self.process.terminate()
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=patient(30))
         assert self.process.returncode == 0, errors
         return errors

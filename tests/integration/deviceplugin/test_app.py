@@ -17,6 +17,7 @@ from deviceplugin.cards.state_file import Saved, encode
 from deviceplugin.cards.survey import Terms, survey
 from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import CardSpec, write_state
+from localcluster.wait import patient
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.program import NOBODY, Program
 from tests.metrics_table import differences, rows
@@ -37,7 +38,7 @@ async def test_offers_its_gpus_without_the_api_server_and_ends_when_asked_to(
     program: Program, kubelet: FakeKubelet
 ) -> None:
     await kubelet.until(lambda: kubelet.allocatable == 15 + 80, seconds=60)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while (await program.page("/readyz"))[0] != 200:
             pass
     status, text = await program.page("/metrics")
@@ -66,13 +67,19 @@ async def test_a_client_that_never_finishes_its_request_does_not_hold_up_the_end
     program: Program,
 ) -> None:
     await program.says(200, "ok")
+    began = time.monotonic()
+    program.end()
+    alone = time.monotonic() - began
+    program.start()
+    await program.says(200, "ok")
     half = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx"
     with socket.create_connection(("127.0.0.1", program.port)) as client:
         client.sendall(half)
         assert client.recv(1000)
         began = time.monotonic()
         program.end()
-        assert time.monotonic() - began < 5, "ten seconds is what the library waits for the rest"
+        # Ten seconds is what the library waits for the rest.
+        assert time.monotonic() - began < 5 + 3 * alone
 
 
 async def test_gpus_by_cdi_with_early_binding_say_so_and_offer_no_readiness(

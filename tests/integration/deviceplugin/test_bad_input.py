@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from deviceplugin.cards import device_list
+from localcluster.wait import patient
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.kubelet import Rejected
@@ -124,7 +125,7 @@ async def test_a_wish_of_any_size_is_answered(plugin, kubelet, size: int) -> Non
 async def test_bytes_that_are_no_message_end_the_call_alone(plugin, kubelet) -> None:
     call = kubelet._channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
     with pytest.raises(grpc.aio.AioRpcError):
-        await call(b"\xff\xff\xff", timeout=5)
+        await call(b"\xff\xff\xff", timeout=patient(5))
     wanted = pod("a", 10, cards=(FIRST,))
     await kubelet.admit(wanted)
 

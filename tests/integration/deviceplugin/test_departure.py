@@ -20,6 +20,7 @@ from deviceplugin.lifecycle.handover import (
 )
 from gpushare.clock import SystemClock
 from gpushare.process.lifetime import cancel
+from localcluster.wait import patient
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
@@ -70,7 +71,7 @@ class Leaving:
         """Stand by until this plugin says that another is to take over."""
         reader, writer = await asyncio.open_unix_connection(str(self.folder / FILE))
         self.standbys.append(writer)
-        assert await asyncio.wait_for(reader.readline(), 10) == TAKE_OVER
+        assert await asyncio.wait_for(reader.readline(), patient(10)) == TAKE_OVER
         return reader, writer
 
 
@@ -141,7 +142,7 @@ async def test_without_a_successor_the_plugin_serves_until_all_pods_are_admitted
         await kubelet.until(lambda wanted=known + 1: kubelet.registrations == wanted)
     assert not leaving.task.done()
     await kubelet.admit(late)
-    await asyncio.wait_for(leaving.task, 10)
+    await asyncio.wait_for(leaving.task, patient(10))
     assert not leaving.handed_over
 
 
@@ -154,8 +155,8 @@ async def test_the_plugin_hands_over_to_the_next_if_a_successor_fails(
     await kubelet.until(lambda: kubelet.registrations == 2)
     reader, writer = await leaving.told()
     writer.write(REGISTERED)
-    assert await asyncio.wait_for(reader.readline(), 10) == LEFT
-    await asyncio.wait_for(leaving.task, 10)
+    assert await asyncio.wait_for(reader.readline(), patient(10)) == LEFT
+    await asyncio.wait_for(leaving.task, patient(10))
     assert leaving.handed_over
 
 

@@ -14,6 +14,7 @@ from deviceplugin.cards.state_file import Kept, Saved, decode, encode
 from deviceplugin.cards.survey import Terms, survey
 from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import SONAME, CardSpec, write_state
+from localcluster.wait import patient
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.program import Program
 
@@ -259,7 +260,7 @@ async def test_a_driver_that_was_replaced_ends_the_program_with_one_line(
     assert program.process.poll() is None, "the kubelet gets the list first"
     status, text = await program.page("/readyz")
     assert (status, "restart this plugin's pod" in text) == (503, True)
-    _, errors = await asyncio.to_thread(program.process.communicate, timeout=PATIENCE)
+    _, errors = await asyncio.to_thread(program.process.communicate, timeout=patient(PATIENCE))
     assert program.process.returncode == 3
     assert "Traceback" not in errors
     plain = [line for line in errors.splitlines() if not line.startswith("{")]

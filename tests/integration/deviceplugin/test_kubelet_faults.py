@@ -17,6 +17,7 @@ from deviceplugin.errors import FolderDeleted
 from deviceplugin.server.grpc_server import Endpoint
 from deviceplugin.server.registration import Registrar
 from gpushare.process.lifetime import cancel
+from localcluster.wait import patient
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
@@ -139,7 +140,7 @@ async def test_another_reader_of_the_list_does_not_hide_that_the_kubelet_stopped
 
 async def test_twenty_readers_that_never_leave_hold_up_no_pod(plugin, kubelet) -> None:
     async with stale_streams(plugin, 20):
-        async with asyncio.timeout(10):  # one that waits for a reader waits for ever
+        async with asyncio.timeout(patient(10)):  # one that waits for a reader waits for ever
             await kubelet.admit(pod("a", 8, cards=(card(0).uuid,)))
         plugin.driver.shown = [card(0)]
         await kubelet.until(lambda: kubelet.allocatable == 15)
@@ -229,6 +230,6 @@ async def test_a_folder_deleted_under_its_mount_ends_the_program(folder, kubelet
         assert not running.done()
         deleted.rmdir()
         with pytest.raises(FolderDeleted, match="was deleted"):
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, patient(10))
     finally:
         os.close(descriptor)

@@ -14,6 +14,7 @@ from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet import pods_endpoint
 from deviceplugin.kubelet.pods_endpoint import KubeletPods
 from deviceplugin.settings import KubeletTls
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 
 pytestmark = pytest.mark.integration
@@ -206,7 +207,7 @@ async def test_a_kubelet_that_does_not_answer_times_out_after_a_second(
     kubelet: Kubelet,
 ) -> None:
     kubelet.hangs = True
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(patient(2)):
         await failure(kubelet.source(), r"Timeout.*did not answer within 1 s")
 
 

@@ -10,6 +10,7 @@ import pytest
 from deviceplugin.cards.state_file import Saved, StateFile
 from deviceplugin.cards.survey import Terms, survey
 from localcluster.nvml import CardSpec, write_state
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet
@@ -78,7 +79,7 @@ async def _stop_with_an_allocate_in_hand(
     program.process.send_signal(signal.SIGTERM)
     with asked:
         listed = await allocating
-    _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)
+    _, errors = await asyncio.to_thread(program.process.communicate, timeout=patient(20))
     assert program.process.returncode == 0, errors
     assert "Traceback" not in errors
     return listed
@@ -109,7 +110,7 @@ async def test_a_second_plugin_that_waits_can_be_stopped(
     waiting = start_program()
     await waiting.until_it_stands_by()
     waiting.process.send_signal(signal.SIGTERM)
-    assert waiting.process.wait(timeout=5) == 0
+    assert waiting.process.wait(timeout=patient(5)) == 0
     await running.says(200, "ok")
 
 

@@ -30,6 +30,7 @@ from gpushare.ledger.accounts import Reserve
 from gpushare.live_page.history import History, Sample
 from gpushare.objects.model import Node, Pod, SchedulingGate
 from gpushare.placement.reasons import NO_ROOM, TOO_LARGE
+from localcluster.wait import patient
 from tests.builders import node, pod
 from tests.integration.extender.plugins import Plugins
 from tests.unit.extender import scripted
@@ -217,7 +218,7 @@ class Fleet:
             await self.plugins.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=patient(60))
 
 
 @contextmanager

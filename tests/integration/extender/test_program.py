@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from extender.binding.timing import WRITE_SECONDS
-from localcluster.wait import wait_until
+from localcluster.wait import patient, wait_until
 from tests.metrics_table import differences, rows
 
 pytestmark = pytest.mark.integration
@@ -75,7 +75,7 @@ class Program:
 def page(port, path, **headers):
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own address
+        with urllib.request.urlopen(request, timeout=patient(10)) as answer:  # noqa: S310 - our own address
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as err:
         with err:
@@ -103,7 +103,7 @@ def test_the_program_reloads_its_file_at_sighup_and_ends_at_sigterm(program):
     program.configure(logLevel="loud")
     assert "logLevel (line" in program.reload("configuration not reloaded")["why"]
     program.process.send_signal(signal.SIGTERM)
-    assert program.process.wait(timeout=20) == 0
+    assert program.process.wait(timeout=patient(20)) == 0
 
 
 def test_without_the_api_server_only_health_is_served(program):
@@ -155,7 +155,7 @@ def test_requests_to_the_api_server_are_not_delivered_after_the_time_of_a_write(
     tmp_path, unused_tcp_port_factory
 ):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(20)
+        server.settimeout(patient(20))
         port = server.getsockname()[1]
         ports = unused_tcp_port_factory(), unused_tcp_port_factory()
         address = f"http://127.0.0.1:{port}"

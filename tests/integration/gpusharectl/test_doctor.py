@@ -21,6 +21,7 @@ from gpusharectl.doctor.facts.cluster import Facts, Unknown, Webhook
 from gpusharectl.doctor.facts.seen import ConfigMapSource, SeenVolume
 from gpusharectl.doctor.gather import gather
 from gpusharectl.reach.options import Target
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate as make
 from tests.integration.kube.apiserver import FrontDoor
 from tests.unit.gpusharectl.doctor.clusters import node, own
@@ -144,7 +145,7 @@ def listener(folder: Path, answer: bytes) -> Iterator[Path]:
         def serve() -> None:
             connection, _ = door.accept()
             with connection, context.wrap_socket(connection, server_side=True) as wrapped:
-                wrapped.settimeout(5)
+                wrapped.settimeout(patient(5))
                 wrapped.recv(4096)
                 wrapped.sendall(answer)
 

@@ -13,6 +13,7 @@ from gpusharectl.reach.extender import NoExtender, all_nodes, all_pods, extender
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
 from gpusharectl.reach.rights import Lacking
+from localcluster.wait import patient
 from tests.integration.kube.apiserver import FrontDoor, kubeconfig, over_tls, status
 
 pytestmark = pytest.mark.integration
@@ -244,7 +245,7 @@ async def test_a_connection_that_is_given_up_before_it_begins_is_closed(monkeypa
     async with Forward.to(_Held(), "namespace", "pod", 1) as forward:
         reader, writer = await asyncio.open_unix_connection(forward.socket)
         await accepted
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from localcluster.wait import patient
 from tests.browser import Page, chromium
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM
 
@@ -39,7 +40,7 @@ def page(driver):
         yield made
         assert made.complaints() == []
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patient(60)) == 0
 
 
 def where(page):
@@ -85,4 +86,4 @@ def test_what_is_not_simulated_is_said_before_the_page_is_served(tmp_path):
         assert process.stderr.readline() == "Note: default/amd: not simulated: amd.com/gpu\n"
         assert PAGE in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patient(60)) == 0

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from localcluster.wait import patient
 from tests.builders import node
 from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig
 
@@ -32,7 +33,7 @@ async def test_every_terminal_is_shown_the_nodes(tmp_path, terminal):
     shown = asyncio.Queue[bytes]()
     loop = asyncio.get_running_loop()
     loop.add_reader(ours, lambda: shown.put_nowait(os.read(ours, 2**16)))
-    async with TestServer(door.app) as server, asyncio.timeout(60):
+    async with TestServer(door.app) as server, asyncio.timeout(patient(60)):
         path = tmp_path / "kubeconfig"
         path.write_bytes(msgspec.json.encode(kubeconfig(str(server.make_url("")))))
         words = ("-m", "gpusharectl", "inspect", "--watch", "--kubeconfig", str(path))

@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer, unused_port
 from gpushare.errors import ApiError, SettingsError, Unreachable
 from gpushare.kube.client import Kube
 from gpushare.kube.connection import access
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.integration.kube.apiserver import over_tls, write_kubeconfig
 
@@ -183,7 +184,7 @@ def test_a_credential_plugin_can_talk_to_the_user(tmp_path):
         os.close(theirs)
         assert b"open https://login" in os.read(ours, 4096)
         os.write(ours, b"code\n")
-        assert program.wait(timeout=60) == 3  # the API server is not there
+        assert program.wait(timeout=patient(60)) == 3  # the API server is not there
         os.close(ours)
 
 
@@ -208,7 +209,7 @@ def test_a_credential_plugin_asks_only_where_it_may(tmp_path, mode, is_completin
     argv += [] if is_completing else ["top", "--kubeconfig", path]
     env = {**os.environ, **(completing if is_completing else {})}
     ours, theirs = os.openpty()
-    subprocess.run(argv, stdin=theirs, capture_output=True, env=env, timeout=60, check=False)
+    subprocess.run(argv, stdin=theirs, capture_output=True, env=env, check=False)
     os.close(theirs)
     os.close(ours)
     assert (tmp_path / "ran").exists()

@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from gpushare.errors import ApiError, SettingsError
 from gpushare.kube.client import Kube
 from gpushare.kube.connection import access
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.fakes.clock import FakeClock
 from tests.integration.kube.apiserver import FrontDoor, write_kubeconfig
@@ -53,7 +54,7 @@ async def connected(folder, clock, **user):
     door = Guarded()
     async with TestServer(door.app) as server:
         path = write_kubeconfig(folder, str(server.make_url("")), user)
-        async with asyncio.timeout(20), Kube.connect(path, clock) as kube:
+        async with asyncio.timeout(patient(20)), Kube.connect(path, clock) as kube:
             yield door, kube
 
 
@@ -71,7 +72,7 @@ async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_pat
     monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
-    async with asyncio.timeout(20), Kube.connect(clock=clock) as kube:
+    async with asyncio.timeout(patient(20)), Kube.connect(clock=clock) as kube:
         token.write_text("second\n")
         assert kube.bearer() == "Bearer first"
         clock.now = 61.0
@@ -174,7 +175,7 @@ async def test_a_renewed_client_certificate_is_used_without_a_restart(tmp_path, 
     trusted = {"certificate-authority": str(authority)}
     path = write_kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}", files, **trusted)
     try:
-        async with asyncio.timeout(20), Kube.connect(path, clock) as kube:
+        async with asyncio.timeout(patient(20)), Kube.connect(path, clock) as kube:
             await kube.get_pod("default", "a")
             certificate(tmp_path, "client", signed_by=authority)
             clock.now = 61.0

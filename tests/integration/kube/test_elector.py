@@ -11,6 +11,7 @@ from aiohttp import web
 from gpushare.clock import BootClock
 from gpushare.errors import ApiError
 from gpushare.kube.lease import Elector, KubeLease, Timing
+from localcluster.wait import patient
 from tests.integration.kube.apiserver import FrontDoor
 from tests.waiting import eventually, running
 
@@ -109,7 +110,7 @@ class Candidate:
 async def leases(tmp_path):
     door, api = FrontDoor(), Leases()
     door.answers = [api]
-    async with asyncio.timeout(90), door.connect(tmp_path) as kube:
+    async with asyncio.timeout(patient(90)), door.connect(tmp_path) as kube:
         yield api, kube
 
 
@@ -157,7 +158,7 @@ async def test_without_renewal_it_stops_leading_before_the_lease_ends(tmp_path, 
         api.fault = fault
         ends_at = a.elector.ends_at
         await a.ended.wait()
-        assert BootClock().monotonic() < max(ends_at, a.elector.ends_at) + 0.2
+        assert BootClock().monotonic() < max(ends_at, a.elector.ends_at) + patient(0.2)
         assert not a.elector.leads
         api.fault = ""
         a.led.clear()
@@ -247,7 +248,7 @@ async def test_an_unavailable_lease_is_requested_no_more_often_than_configured()
     done = asyncio.Event()
     elector = Elector(Refusing(), "a", "a:1", TIMING, clock)
     task = asyncio.create_task(elector.run(done.wait, done.wait))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         await done.wait()
     task.cancel()
     assert tries[-1] - tries[0] >= 3 * TIMING.retry

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer, unused_port
 
 from gpushare.errors import ApiError, OutcomeUnknown, SettingsError, Unreachable
 from gpushare.kube.client import Kube
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.integration.kube.apiserver import (
     FrontDoor,
@@ -175,7 +176,7 @@ async def test_a_request_that_is_given_up_ends_its_connection_at_once(tmp_path):
         async with Kube.connect(path) as kube:
             async with running(kube.request("GET", "/api/v1/nodes")):
                 await asked.wait()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(patient(10)):
                 await ended.wait()
 
 

@@ -16,6 +16,7 @@ from gpushare.kube import client, informer, paths
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Pod
+from localcluster.wait import patient
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
 from tests.waiting import eventually, running
 
@@ -276,7 +277,7 @@ async def test_a_watch_that_is_behind_is_cut_and_resumes_from_its_version(tmp_pa
         seen.informer.cut()
         await seen.until("a", "b")
         assert seen.informer.restarts == {"behind": 1}
-        assert seen.informer.age < 5
+        assert seen.informer.age < patient(5)
     assert watches(door) == ["5", "5"]
 
 
@@ -297,7 +298,7 @@ async def most_at_once(events: int, tmp_path) -> int:
     told = [event("ADDED", name, str(6 + number)) for number, name in enumerate(names)]
     sizes = [0]
     async with informed([listed("5"), watch(*told, then=hang)], tmp_path) as (_, seen):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             while len(seen.names) < len(names):
                 await asyncio.sleep(0)
                 sizes.append(len(seen.names))
@@ -324,7 +325,7 @@ async def test_relist_ends_a_watch_which_resumes_from_the_list(tmp_path, failure
     ]
     async with informed(answers, tmp_path) as (door, seen):
         await eventually(lambda: watches(door))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             await seen.informer.relist()
         assert {"a", "b"} <= seen.names
         await seen.until("a", "b", "c", lists=2)
@@ -345,6 +346,6 @@ async def test_relist_waits_for_a_list_that_began_afterwards(tmp_path):
         asked = asyncio.create_task(seen.informer.relist())
         await asyncio.sleep(0)
         release.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             await asked
         assert seen.names == {"b"}

@@ -20,6 +20,7 @@ from gpushare.clock import SystemClock
 from gpushare.errors import SettingsError, Unreachable
 from gpusharectl.page import NOT_ENCRYPTED, served
 from gpusharectl.reach.extender import Extender
+from localcluster.wait import patient
 from tests.builders import pod
 from tests.fakes.certificates import certificate
 from tests.unit.extender.scripted import Bench
@@ -90,7 +91,7 @@ async def stage():
 
 async def whole(answer):
     """Read until the stream has told all."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while await answer.content.readline() != b"event: whole\n":
             pass
 
@@ -110,7 +111,7 @@ async def test_the_page_its_files_and_its_stream_are_there_as_the_extender_gives
     async with stage.ask(f"{PREFIX}/changes") as answer:
         await whole(answer)
         stage.bench.add(pod("comes", 8))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while not (line := await answer.content.readline()).startswith(b"data: "):
                 pass
             while b"comes" not in line:
@@ -224,7 +225,7 @@ async def test_when_an_extender_goes_the_next_one_is_looked_for(stage):
     async with stage.ask(f"{PREFIX}/changes") as answer:
         await whole(answer)
         await stage.server.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             assert b"shutting down" in await answer.content.read()
     stage.way.base, statuses = None, []
     for _ in range(2):

@@ -45,7 +45,7 @@ def python(folder, *words, **more):
     (folder / "sitecustomize.py").write_text(HOOK)
     env = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **more}
     argv = [sys.executable, *words]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

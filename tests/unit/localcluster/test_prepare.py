@@ -9,6 +9,7 @@ from localcluster import prepare as preparing
 from localcluster.build import Progress
 from localcluster.errors import BuildError
 from localcluster.prepare import prepare
+from localcluster.wait import patient
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def _root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_image_is_built_while_the_programs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=patient(30))
 
     def image(say: Progress) -> Path:
         both.wait()

@@ -10,6 +10,7 @@ import pytest
 
 from gpushare.objects.pod_reader import MOST_RESOURCES_BYTES
 from localcluster.errors import ApiError
+from localcluster.wait import patient
 from localcluster.workloads import RESOURCE
 from tests.trials import half_open
 from tests.trials.hostile_objects import KINDS, asking, largest
@@ -121,7 +122,7 @@ async def test_a_closed_half_open_connection_is_opened_again_from_each_address(m
     async with server:
         held = half_open.HalfOpen(server.sockets[0].getsockname()[1])
         holding = asyncio.create_task(held.hold(["127.0.0.2", "127.0.0.3"], ["127.0.0.1"]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             await enough.wait()
         holding.cancel()
         await asyncio.wait([holding])

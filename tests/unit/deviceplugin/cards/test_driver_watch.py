@@ -16,6 +16,7 @@ from deviceplugin.driver.interface import PhysicalCard
 from deviceplugin.errors import DriverReplaced
 from deviceplugin.lifecycle.preflight import Preflight
 from gpushare.errors import RestartNeeded
+from localcluster.wait import patient
 from tests.fakes.driver import FakeDriver, card
 from tests.waiting import eventually, running
 
@@ -56,7 +57,7 @@ class Gate(FakeDriver):
     def count(self):
         shown = tuple(self.shown)  # what is true when the check starts
         self.begun += 1
-        assert self.looks.acquire(timeout=10)
+        assert self.looks.acquire(timeout=patient(10))
         found = super().count()
         self._looked_at = shown
         return found

@@ -15,6 +15,7 @@ from deviceplugin.cards.rules import CardHealth, State
 from deviceplugin.cards.state_file import Kept, Saved, StateFile, decode, encode
 from deviceplugin.cards.survey import Terms, survey
 from deviceplugin.errors import StateError
+from localcluster.wait import patient
 from tests.fakes.driver import card
 
 INVENTORY = survey(None, [card(0), card(1)], Terms(1024)).inventory
@@ -141,11 +142,11 @@ async def test_a_disk_that_hangs_is_logged_and_blocks_nothing(
 
     def hang(_: int) -> None:
         writes.append(1)
-        assert goes_on.wait(30)
+        assert goes_on.wait(patient(30))
 
     monkeypatch.setattr(os, "fsync", hang)
     for _ in range(2):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             await file.keep(SAVED)
     assert len(writes) == 1, "two must not write one file"
     assert [each.why for each in caplog.records] == ["not written within 0.05 s"]

@@ -7,6 +7,7 @@ from prometheus_client import REGISTRY
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.rules import Probe
 from gpushare.objects.model import Node, NodeStatus, NodeSystemInfo, ObjectMeta
+from localcluster.wait import patient
 from tests.waiting import eventually, running
 
 
@@ -39,7 +40,7 @@ class World:
         self.changed.set()
 
     async def next(self) -> str:
-        await asyncio.wait_for(self.changed.wait(), 5)
+        await asyncio.wait_for(self.changed.wait(), patient(5))
         self.changed.clear()
         return self.told[-1]
 
@@ -101,7 +102,7 @@ async def test_a_node_that_is_shown_again_unchanged_is_not_probed_again() -> Non
 async def test_what_is_forced_is_neither_probed_nor_changed() -> None:
     world = World(forced="early")
     world.binding.node_seen(node("containerd://2.2.9"))
-    await asyncio.wait_for(world.binding.run(), 5)
+    await asyncio.wait_for(world.binding.run(), patient(5))
     assert (world.binding.now.binding, world.probes, world.told) == ("early", 0, [])
 
 

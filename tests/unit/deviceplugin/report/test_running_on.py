@@ -16,6 +16,7 @@ from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from gpushare.objects.model import ContainerState, ContainerStatus, Pod, PodStatus, Terminated
+from localcluster.wait import patient
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.kubelet import checkpoint
@@ -43,7 +44,7 @@ class Api:
         self.written.append((name, annotations))
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(5), self.stirred:
+        async with asyncio.timeout(patient(5)), self.stirred:
             await self.stirred.wait_for(condition)
 
 

@@ -13,7 +13,9 @@ from prometheus_client import REGISTRY
 from extender.page import streams
 from extender.server.authorization import ALLOWED_SECONDS
 from extender.server.limits import MAX_STREAMS
+from gpushare.http_server import listeners
 from gpushare.http_server.listeners import Listener, serve_app
+from localcluster.wait import patient
 from tests.builders import node, pod
 from tests.unit.extender.scripted import PREFIX, bound
 from tests.unit.extender.server.test_authorization import Reviews, bearer, reading
@@ -24,7 +26,7 @@ CHANGES = f"{PREFIX}/changes"
 
 async def event(answer, kind):
     """Return the next event of a kind, within 20 s; skip others before it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patient(20)):
         while True:
             line = (await answer.content.readline()).decode()
             assert line, f"the stream ended before {kind}"
@@ -54,7 +56,7 @@ async def test_a_viewer_receives_heartbeats_while_nothing_changes(client, monkey
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     async with client.get(CHANGES) as answer:
         await event(answer, "whole")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             assert await answer.content.readline() == b"\n"
             assert await answer.content.readline() == b":\n"
 
@@ -88,7 +90,7 @@ async def test_a_viewer_beyond_the_limit_is_rejected_until_another_leaves(client
         async with client.get(CHANGES) as answer:
             return answer.status == 200
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while not await is_admitted():  # noqa: ASYNC110 - asked over a socket
             await asyncio.sleep(0.05)
 
@@ -138,7 +140,8 @@ async def test_the_buffer_of_a_slow_viewer_is_bounded(client, bench, monkeypatch
         assert transport.transport.get_write_buffer_size() < 256 * 1024
 
 
-async def test_streams_end_at_once_at_shutdown(bench, routes, unused_tcp_port):
+async def test_streams_end_at_once_at_shutdown(bench, routes, unused_tcp_port, monkeypatch):
+    monkeypatch.setattr(listeners, "STOP_SECONDS", 600.0)  # what other requests have
     fill(bench)
     listener = Listener("test", "127.0.0.1", unused_tcp_port, connections=5, idle_seconds=1.0)
     async with AsyncExitStack() as stack, serve_app(listener, routes.app()):
@@ -149,7 +152,7 @@ async def test_streams_end_at_once_at_shutdown(bench, routes, unused_tcp_port):
         await event(answer, "whole")
         await eventually(lambda: viewers() == 2)
         ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
-    assert time.monotonic() - began < streams.STOP_SECONDS + 2
+    assert time.monotonic() - began < patient(streams.STOP_SECONDS + 2)
     assert "shutting down" in (await ended)["why"]
 
 
@@ -165,7 +168,7 @@ async def test_a_stream_outlasts_the_idle_time_of_connections(
         session.get(url) as answer,
     ):
         await event(answer, "whole")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             assert [await answer.content.readline() for _ in range(4)][1::2] == [b":\n", b":\n"]
         bench.add(pod("w", 8))
         assert (await event(answer, "changes"))["pods"]

@@ -12,6 +12,7 @@ from extender.settings.configuration import QueueSettings
 from gpushare.contract import ANNOTATION_CARDS, GATE_ADMISSION
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.scheduling import SchedulingGate
+from localcluster.wait import patient
 from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
@@ -92,7 +93,7 @@ async def test_a_pod_whose_room_was_lost_is_planned_again():
 
     api.release_pod = release_pod
     running = asyncio.create_task(check(admission))
-    await asyncio.wait_for(asked.wait(), 1)
+    await asyncio.wait_for(asked.wait(), patient(1))
     assert cluster.held == 1
     cluster.cluster.ledger.drop_slot("uid-p")
     assert cluster.held == 0

@@ -6,6 +6,7 @@ import time
 
 from gpushare.process import time_slices
 from gpushare.process.polled_loop import SelectorLoop
+from localcluster.wait import patient
 
 
 async def test_other_tasks_run_between_slices(monkeypatch):
@@ -130,7 +131,7 @@ async def test_a_computation_for_a_call_waits_for_no_other_call(monkeypatch):
     monkeypatch.setattr(time_slices, "MOST_SECONDS", 3600.0)
     turns = time_slices.Turns()
     with turns.answering(), turns.hurry():
-        assert await asyncio.wait_for(turns.run(one_step()), 60) == 7
+        assert await asyncio.wait_for(turns.run(one_step()), patient(60)) == 7
 
 
 def test_a_slice_ends_when_something_arrives():
