@@ -1,4 +1,4 @@
-"""Assign tests to the processes of pytest (``pytest -n 4``)."""
+"""Assign tests to the processes of pytest (``pytest -n 3``)."""
 
 import re
 from functools import cache
@@ -18,8 +18,8 @@ _SECOND_HALF: Final = "test_p"  # modules before it take half the time: `pytest 
 class ByCluster(LoadScopeScheduling):
     """Give two processes the tests of shared clusters, and one those that bring up their own.
 
-    xdist starts with the largest groups, so these come first. All other tests go to the fourth
-    process and to any free one. xdist's own groups use a mark, which pytest 9.2 loses.
+    xdist starts with the largest groups, so these come first. All other tests go to any free
+    process. xdist's own groups use a mark, which pytest 9.2 loses.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:

@@ -85,6 +85,21 @@ def test_targets_of_make_are_there(path):
     assert named - targets() == set()
 
 
+def test_a_duration_is_the_same_wherever_it_is_said():
+    makefile = (ROOT / "Makefile").read_text()
+    said = re.findall(r"^([a-z-]+):.*## .*?(\d+) minutes", makefile, re.MULTILINE)
+    wrong = [
+        f"{path.name}: {line}"
+        for path in documents()
+        for line in path.read_text().splitlines()
+        for target, minutes in said
+        if (found := re.search(rf"make {target}\b(?![ -]*\w).*?(\d+) minutes", line))
+        and found[1] != minutes
+    ]
+    assert said
+    assert wrong == []
+
+
 def test_every_target_of_make_can_be_made():
     command = ["make", "-n", *sorted(targets())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
