@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.errors import CommandError, HostError
+from localcluster.errors import CommandError, DeadlineError, HostError
 from localcluster.run import run
 from localcluster.state import cache_root, locked
+from localcluster.wait import wait_until
+
+_APT_SECONDS = 1800
 
 
 @dataclass(frozen=True)
@@ -94,15 +97,30 @@ def provide(needs: tuple[Need, ...]) -> None:
             _install(missing)
 
 
+def _why_not_updated() -> str | None:
+    """Update apt's lists, unless another apt does: a new machine may install its own updates."""
+    try:
+        _apt("update")
+    except CommandError as problem:
+        if "Could not get lock" in str(problem):
+            return str(problem)
+        raise
+    return None
+
+
+def _apt(*words: str) -> None:
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    run(["apt-get", *words], env=env, seconds=_APT_SECONDS)
+
+
 def _install(missing: list[Need]) -> None:
     packages = [need.package for need in missing]
     print(f"installing with apt: {' '.join(packages)}", file=sys.stderr, flush=True)
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    install = ["-o", f"DPkg::Lock::Timeout={_APT_SECONDS}", "install", "-y"]
     try:
-        run(["apt-get", "update"], env=env, seconds=300)
-        run(install, env=env, seconds=900)
-    except CommandError as problem:
+        wait_until("apt to be free", _why_not_updated, seconds=_APT_SECONDS, interval=1.0)
+        _apt(*install, "--no-install-recommends", *packages)
+    except (CommandError, DeadlineError) as problem:
         raise HostError(f"apt could not install {' '.join(packages)}: {problem}") from problem
     still = [need.what for need in missing if not need.present()]
     if still:
