@@ -25,7 +25,7 @@ from localcluster.run import run
 from localcluster.state import locked
 from localcluster.tools import tool
 
-OWN, OTHER = {"x86_64": ("amd64", "arm64"), "aarch64": ("arm64", "amd64")}[platform.machine()]
+OWN, OTHER = ("arm64", "amd64") if platform.machine() == "aarch64" else ("amd64", "arm64")
 _MMDEBSTRAP: Final = Need("`mmdebstrap`", "mmdebstrap", lambda: bool(shutil.which("mmdebstrap")))
 _BASES: Final = "localhost/gpushare-release-base"
 _SECONDS: Final = 3600.0
