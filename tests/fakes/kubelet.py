@@ -143,8 +143,12 @@ class FakeKubelet:
 
     async def until(self, condition, seconds: float = 10.0) -> None:
         """Wait until ``condition()`` holds; it is checked at every change."""
-        async with asyncio.timeout(patient(seconds)), self.changed:
-            await self.changed.wait_for(condition)
+        try:
+            async with asyncio.timeout(patient(seconds)), self.changed:
+                await self.changed.wait_for(condition)
+        except TimeoutError as problem:
+            seen = f"{self.registrations} registrations, {self.allocatable} units allocatable"
+            raise TimeoutError(f"the kubelet has seen {seen}") from problem
 
     @property
     def allocatable(self) -> int:

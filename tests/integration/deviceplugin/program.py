@@ -90,14 +90,18 @@ class Program:
                 await asyncio.sleep(0.01)
 
     async def says(self, status: int, text: str, path: str = "/readyz") -> None:
-        """Return once the page answers so; TimeoutError if it does not come to that."""
-        async with asyncio.timeout(patient(60)):
-            while self.process.poll() is None:
-                with contextlib.suppress(aiohttp.ClientError):
-                    found = await self.page(path)
-                    if found[0] == status and text in found[1]:
-                        return
-                await asyncio.sleep(0.01)
+        """Return once the page answers so; TimeoutError with what it answered instead."""
+        found = None
+        try:
+            async with asyncio.timeout(patient(60)):
+                while self.process.poll() is None:
+                    with contextlib.suppress(aiohttp.ClientError):
+                        found = await self.page(path)
+                        if found[0] == status and text in found[1]:
+                            return
+                    await asyncio.sleep(0.01)
+        except TimeoutError as problem:
+            raise TimeoutError(f"{path} answers {found}\n{self.kill()}") from problem
         raise AssertionError(f"the program has ended: {self.process.communicate()[1]}")
 
     async def until_it_stands_by(self) -> None:

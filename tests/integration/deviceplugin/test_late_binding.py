@@ -356,7 +356,7 @@ async def test_a_container_restarts_after_the_binding_was_changed(
         await kubelet.admit(wanted)
     after = Plugin(folder, kubelet, FakeDriver(*CARDS), binding=then)
     async with after.running():
-        await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
+        await kubelet.until(lambda: kubelet.registrations >= 2 and kubelet.allocatable == 30)
         await kubelet.pre_start(wanted)
         seen = environment(after, kubelet, wanted, "app-0")
     assert seen["NVIDIA_VISIBLE_DEVICES"] == SECOND

@@ -43,7 +43,7 @@ async def test_the_socket_of_a_restarted_kubelet_is_a_reason_to_register_at_the_
         await eventually(lambda: why in plugin.registrar.why_not)
         failed = failures()
         await kubelet.start()
-        await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
+        await kubelet.until(lambda: kubelet.registrations >= 2 and kubelet.allocatable == 30)
         assert failures() == failed
 
 
