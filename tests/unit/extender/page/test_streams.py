@@ -13,7 +13,6 @@ from prometheus_client import REGISTRY
 from extender.page import streams
 from extender.server.authorization import ALLOWED_SECONDS
 from extender.server.limits import MAX_STREAMS
-from gpushare.http_server import listeners
 from gpushare.http_server.listeners import Listener, serve_app
 from localcluster.wait import patient
 from tests.builders import node, pod
@@ -140,10 +139,12 @@ async def test_the_buffer_of_a_slow_viewer_is_bounded(client, bench, monkeypatch
         assert transport.transport.get_write_buffer_size() < 256 * 1024
 
 
-async def test_streams_end_at_once_at_shutdown(bench, routes, unused_tcp_port, monkeypatch):
-    monkeypatch.setattr(listeners, "STOP_SECONDS", 600.0)  # what other requests have
+async def test_streams_end_at_once_at_shutdown(bench, routes, unused_tcp_port):
     fill(bench)
-    listener = Listener("test", "127.0.0.1", unused_tcp_port, connections=5, idle_seconds=1.0)
+    listener = Listener(
+        "test", "127.0.0.1", unused_tcp_port, connections=5, idle_seconds=1.0,
+        stop_seconds=600.0,  # for other requests
+    )  # fmt: skip
     async with AsyncExitStack() as stack, serve_app(listener, routes.app()):
         session = await stack.enter_async_context(aiohttp.ClientSession())
         url = f"http://127.0.0.1:{listener.port}{CHANGES}"
