@@ -12,6 +12,7 @@ from cryptography import x509
 
 from gpusharectl.app import cli
 from localcluster.cluster import Cluster
+from localcluster.errors import CommandError
 from localcluster.gpushare import CARD_MIB, control_plane_node
 from localcluster.nvml import CardSpec
 from localcluster.run import run
@@ -102,14 +103,35 @@ def test_helm_test_runs_a_pod_with_gpu_memory(helm: Helm):
     assert "Succeeded" in helm("test", "gpushare", f"--timeout={patient(60):.0f}s")
 
 
-@pytest.mark.parametrize("more", ["", ",autoscaling.enabled=true"], ids=["plain", "autoscaling"])
+@pytest.fixture(params=["plain", "autoscaling"])
+def access(
+    cluster: Cluster, installed: Workloads, request: pytest.FixtureRequest
+) -> Iterator[Path]:
+    """Give kube-scheduler's account, also with the policy of the component autoscaling."""
+    account = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+    if request.param == "plain":
+        yield account
+        return
+    described = f"--filename={CHART / 'files/components/autoscaling/access.yaml'}"
+    cluster.kubectl("apply", described)
+    installed.create(pod("probe", schedulerName="nobody"))
+
+    def idle() -> str | None:
+        words = (f"--kubeconfig={account}", "delete", "pod", "probe", "--dry-run=server")
+        try:
+            return cluster.kubectl(*words)
+        except CommandError as err:
+            return None if "only placeholders" in str(err) else str(err)
+
+    wait_until("the policy to hold", idle, seconds=60)
+    yield account
+    cluster.kubectl("delete", described)
+
+
 def test_kube_scheduler_says_why_a_pod_waits_and_evicts_others_for_a_more_important_one(
-    cluster: Cluster, installed: Workloads, helm: Helm, priorities: None, more: str
+    cluster: Cluster, installed: Workloads, priorities: None, access: Path
 ):
     installed.delete_all()
-    if more:
-        helm("upgrade", "gpushare", str(CHART), "--set", VALUES + more)
-        Shipped(cluster).await_rollout()
     with cluster.api() as api:
         whole = int(api.get("/api/v1/nodes/n1")["status"]["allocatable"]["aliyun.com/gpu-mem"])
     half = whole // len(CARDS)
@@ -128,15 +150,14 @@ def test_kube_scheduler_says_why_a_pod_waits_and_evicts_others_for_a_more_import
 
     wait_until("kube-scheduler's message", unsaid, seconds=60)
     assert (said()["status"], said()["reason"]) == ("False", "Unschedulable")
-    account = cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
     written = {
         "nominatedNodeName",
         "extendedResourceClaimStatus",
         "nodeAllocatableResourceClaimStatuses",
     }
-    assert {"nominatedNodeName"} <= open_fields(cluster, account, "waits") <= written
+    assert {"nominatedNodeName"} <= open_fields(cluster, access, "waits") <= written
     _, refused = change_status(
-        cluster, account, "waits", conditions=[{"type": "Ready", "status": "True"}]
+        cluster, access, "waits", conditions=[{"type": "Ready", "status": "True"}]
     )
     assert "only this in the status of a pod: nominatedNodeName, PodScheduled" in refused
 
@@ -146,9 +167,6 @@ def test_kube_scheduler_says_why_a_pod_waits_and_evicts_others_for_a_more_import
     (evicted,) = set(victims) - {each["metadata"]["name"] for each in installed.all()}
     assert any("Preempted by" in each for each in installed.events(evicted))
     installed.delete_all()
-    if more:
-        helm("upgrade", "gpushare", str(CHART), "--set", VALUES)
-        Shipped(cluster).await_rollout()
 
 
 def test_the_documents_have_the_rights_of_kube_schedulers_roles(
