@@ -124,9 +124,6 @@ MODEL_SIMULATED: Final = "Simulated GPU"  # ``model`` of a card that exists only
 EARLY_BINDING: Final = "early"
 LATE_BINDING: Final = "late"
 
-# Seconds for which the driver must not have shown a card until it is dropped from the inventory.
-FORGET_GONE_SECONDS: Final = 3 * 24 * 3600
-
 # Values of ``injection`` in it: what gives containers access to cards. Older plugins state none.
 # With CDI, the edits of NVIDIA's own specification do so under any low-level runtime. Otherwise
 # NVIDIA's runtime does; it reads bare UUIDs, or names of CDI devices that it generates itself.

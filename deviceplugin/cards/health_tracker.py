@@ -22,8 +22,8 @@ from deviceplugin.cards.survey import MIG, Survey
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
 from deviceplugin.driver.xids import FELL_OFF_THE_BUS
 from deviceplugin.errors import Reason
+from gpushare.cards.model import FORGET_GONE_SECONDS
 from gpushare.clock import Clock
-from gpushare.contract import FORGET_GONE_SECONDS
 
 log = logging.getLogger(__name__)
 

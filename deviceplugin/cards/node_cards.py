@@ -22,9 +22,8 @@ from deviceplugin.cards.survey import Survey, Terms, restored, steadied, survey,
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
 from deviceplugin.errors import Reason
 from gpushare.cards.device_list import MAX_MESSAGE_BYTES
-from gpushare.cards.model import Card, Health, Inventory
+from gpushare.cards.model import FORGET_GONE_SECONDS, Card, Health, Inventory
 from gpushare.clock import Clock, SystemClock
-from gpushare.contract import FORGET_GONE_SECONDS
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from extender.page.rules import UNREADABLE, NodeUsage, read_usage
 from extender.server.limits import answer
 from extender.server.paths import USAGE
 from gpushare.clock import Clock
-from gpushare.contract import EXTENDER_PREFIX
+from gpushare.contract import ANNOTATION_MIRROR, EXTENDER_PREFIX
 from gpushare.errors import ApiError
 from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
@@ -36,7 +36,6 @@ AT_ONCE: Final = 8
 READ_SECONDS: Final = 3.0
 ANSWER_SECONDS: Final = 3.0  # then without the nodes that are still being read
 MOST_BYTES: Final = 512 * 1024
-MIRROR: Final = "kubernetes.io/config.mirror"  # on pods that a kubelet reports
 PLUGIN: Final = "gpushare-deviceplugin"
 PORT: Final = 29767
 NO_PLUGIN: Final = "not known: no device plugin runs on this node"
@@ -82,7 +81,7 @@ class _Plugin(msgspec.Struct):
         return (
             self.status.phase == "Running"
             and meta.deletion_timestamp is None
-            and MIRROR not in (meta.annotations or {})
+            and ANNOTATION_MIRROR not in (meta.annotations or {})
             and any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
         )
 

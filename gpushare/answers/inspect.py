@@ -4,8 +4,7 @@ from collections.abc import Generator, Mapping
 
 import msgspec
 
-from gpushare.cards.model import BY_POD, Share
-from gpushare.contract import FORGET_GONE_SECONDS
+from gpushare.cards.model import BY_POD, FORGET_GONE_SECONDS, Share
 from gpushare.ledger.accounts import CardAccount, used_by_pods
 from gpushare.ledger.ledger import Ledger
 

@@ -211,4 +211,6 @@ class Share(msgspec.Struct, gc=False, frozen=True):
         return uuid in self.cards or self.units_everywhere > 0
 
 
+# Seconds for which the driver must not have shown a card until it is dropped from the inventory.
+FORGET_GONE_SECONDS: Final = 3 * 24 * 3600
 BY_POD: Final = attrgetter("namespace", "name")  # sorts shares for people

@@ -12,7 +12,8 @@ from deviceplugin.driver.interface import UnreadableCard
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.report.node import difference
 from gpushare.annotations import inventory
-from gpushare.contract import ANNOTATION_CARDS, FORGET_GONE_SECONDS
+from gpushare.cards.model import FORGET_GONE_SECONDS
+from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
 from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
