@@ -18,6 +18,7 @@ from gpushare.objects.model import Pod
 from tests.simulation.gang_invariants import GangInvariants
 from tests.simulation.knowledge import Decision, cards_of
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.nodes import BINDS_LATE
 from tests.simulation.packing import Room, asked, some_fit
 from tests.simulation.replica import Replica
 from tests.simulation.store import Change, Object, Store, gang_of, is_terminal, node_of, uid_of
@@ -105,10 +106,13 @@ class Invariants:
             self.broken(f"the pod with uid {uid} was said to be bound to {node}, and is not")
 
     def evicted(self, sender: str, pod: Object) -> None:
-        """Judge an eviction: no card is overbooked and no plugin reports, so only gangs break."""
+        """Judge an eviction: of broken gangs, and of pods that can start nowhere.
+
+        No card is overbooked, and no plugin reports.
+        """
         if gang_of(pod):
             self.gangs.evicted(self._replicas[sender], pod)
-        else:
+        elif node_of(pod) != BINDS_LATE or uid_of(pod) in self._decisions:
             self.broken(f"{sender} evicts {pod['metadata']['name']}")
 
     def one_decides(self, replicas: Iterable[Replica]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from extender.watch.cluster import NodeHandler, PodHandler
 from extender.watch.live_pods import PodUse
-from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY, LATE_BINDING
 from gpushare.objects.model import Node, Pod
 
 SAME_MOMENT: Final = 4e-6  # what rounding and the order within one moment may hide
@@ -29,6 +29,7 @@ class Card:
 
     units: int
     takes_new: bool
+    may_be_used: bool  # by a pod without a decision
 
 
 Fact = Decision | dict[str, Card] | None
@@ -62,7 +63,10 @@ class View:
                 for other, pod in self.pods.items()
                 if other != uid
                 and pod.node == wanted.node
-                and (uuid in pod.cards or not pod.cards or not cards.keys() >= set(pod.cards))
+                and (
+                    not cards.keys() >= set(pod.cards)
+                    or (uuid in pod.cards if pod.cards else card.may_be_used)
+                )
             )
             if held + wanted.units > card.units:
                 return f"{uuid} of {wanted.node} has {card.units}, of which {held} are held"
@@ -160,11 +164,13 @@ class Told:
 
 def cards_of(annotations: Mapping[str, str]) -> dict[str, Card]:
     """Return the cards of a node's annotations."""
-    found = msgspec.json.decode(annotations[ANNOTATION_INVENTORY])["cards"]
+    found = msgspec.json.decode(annotations[ANNOTATION_INVENTORY])
     cordoned = annotations.get(ANNOTATION_CORDONED_CARDS, "").split(",")
     return {
         card["uuid"]: Card(
-            card["units"], card["health"] == "healthy" and card["uuid"] not in cordoned
+            card["units"],
+            card["health"] == "healthy" and card["uuid"] not in cordoned,
+            found["binding"] != LATE_BINDING,
         )
-        for card in found
+        for card in found["cards"]
     }

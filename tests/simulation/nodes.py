@@ -9,12 +9,15 @@ from gpushare.cards.model import Card, Health, Inventory
 from gpushare.contract import (
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
+    EARLY_BINDING,
+    LATE_BINDING,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
 from tests.simulation.store import Store
 
 SIZES: Final = (8, 16, 24)
+BINDS_LATE: Final = "node-1"  # where a pod without a decision starts on no card; elsewhere on any
 
 
 class Nodes:
@@ -66,7 +69,9 @@ class Nodes:
     def _put(self, name: str, cards: tuple[Card, ...], cordoned: str) -> None:
         healthy = str(sum(card.units for card in cards if card.is_healthy))
         total, count = str(sum(card.units for card in cards)), str(len(cards))
-        annotations = {ANNOTATION_INVENTORY: inventory.encode(Inventory(1, cards, "0.1.0", "late"))}
+        binding = LATE_BINDING if name == BINDS_LATE else EARLY_BINDING
+        found = Inventory(1, cards, "0.1.0", binding)
+        annotations = {ANNOTATION_INVENTORY: inventory.encode(found)}
         if cordoned:
             annotations[ANNOTATION_CORDONED_CARDS] = cordoned
         self._store.put(
