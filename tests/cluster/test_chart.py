@@ -231,12 +231,14 @@ def test_helm_takes_the_namespace_over_with_its_annotations_and_keeps_it(
     control_plane: Cluster, follow: Follow
 ):
     words = "gpushare gpushare/daemonset/chart --namespace gpushare-system --create-namespace"
-    own = "--set namespace.create=true,namespace.annotations.example\\.com/node-selector=gpu=yes"
-    follow.run(f"helm upgrade --install {words} --take-ownership {own}")
+    annotations = {"example.com/node-selector": "gpu=yes"}
+    own = {"namespace": {"create": True, "annotations": annotations}}
+    follow.write("own.yaml", yaml.safe_dump(own))
+    follow.run(f"helm upgrade --install {words} --take-ownership --values own.yaml")
     follow.run("helm uninstall gpushare --namespace gpushare-system")
     shown = control_plane.kubectl("get", "namespace", "gpushare-system", "--output=json")
     metadata = json.loads(shown)["metadata"]
-    assert metadata["annotations"]["example.com/node-selector"] == "gpu=yes"
+    assert annotations.items() <= metadata["annotations"].items()
     assert metadata["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
