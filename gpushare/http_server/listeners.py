@@ -134,9 +134,11 @@ async def _accept_plain(
 
         task.add_done_callback(end)
 
-    async with _accepting(listener, begin) as port:
-        yield port
-    await cancel(list(opening))
+    try:
+        async with _accepting(listener, begin) as port:
+            yield port
+    finally:
+        await cancel(list(opening))
 
 
 @asynccontextmanager
