@@ -374,7 +374,7 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
     last = yaml.safe_load(block("yaml", "resources: .*base", MIGRATE))
     follow.write("my-cluster/kustomization.yaml", yaml.safe_dump({**whole, **last}))
     follow.run(block("sh", "kubectl apply -k my-cluster", MIGRATE))
-    assert len([each for each in there(control_plane) if each.startswith("validating")]) == 16
+    assert len([each for each in there(control_plane) if each.startswith("validating")]) == 20
     assert "--reserved=none" in our_plugin(control_plane)["containers"][0]["args"]
     assert our_plugin(control_plane)["nodeSelector"] == {"gpushare": "true"}
     follow.run(block("sh", "kubectl -n kube-system delete daemonset", MIGRATE))
