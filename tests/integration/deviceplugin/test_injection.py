@@ -188,14 +188,12 @@ async def test_a_pod_that_ran_before_the_update_restarts_with_its_other_containe
 @pytest.mark.parametrize(
     "key", ["cdi.k8s.io/x", "nvidia.cdi.k8s.io/container.other", "nvidia.cdi.k8s.io"]
 )
-async def test_a_pod_whose_annotation_opens_gpus_does_not_start(start, kubelet, key) -> None:
-    plugin = await start()
+async def test_a_pod_whose_annotation_opens_gpus_is_not_admitted(start, kubelet, key) -> None:
+    await start()
     found = {key: "runtime.nvidia.com/gpu=all"}
     wanted = pod("a", 8, cards=(SECOND,), annotations=found)
-    await kubelet.admit(wanted)
-    plugin.watch.changed(wanted)
-    with pytest.raises(grpc.aio.AioRpcError, match=f"annotation {key} names a CDI device"):
-        await kubelet.pre_start(wanted)
+    with pytest.raises(Rejected, match=f"annotation {key} names a CDI device"):
+        await kubelet.admit(wanted)
     harmless = pod("b", 8, cards=(SECOND,), annotations={key: "vendor.com/net=eth0"})
     await kubelet.run(harmless)
 

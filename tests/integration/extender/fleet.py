@@ -19,6 +19,7 @@ from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import (
+    ANNOTATION_CARDS,
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
     GATE_ADMISSION,
@@ -147,7 +148,9 @@ class Fleet:
         self.do(self.cluster.node_changed, cordoned)
         reserve = Reserve("uid-x", "default", "x", "gke-t4-01", ("GPU-gke-t4-01-1",), 6000, 1)
         self.do(self.cluster.ledger.reserve, reserve)
-        self.do(self.cluster.pod_changed, pod("bound-by-hand", 2048, node="gke-t4-03"))
+        elsewhere = {ANNOTATION_CARDS: "GPU-of-another-node"}  # it may run on any GPU of its node
+        made = pod("bound-by-hand", 2048, node="gke-t4-03", annotations=elsewhere)
+        self.do(self.cluster.pod_changed, made)
         self.add_pending("train-llama-0", 120_000, *[TOO_LARGE.text] * 14, minutes=50)
         reasons = [*[NO_ROOM.text] * 4, *[TOO_LARGE.text] * 10]
         self.add_pending("batch-render-7f9c", 81_000, *reasons, minutes=12)
