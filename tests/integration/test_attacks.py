@@ -4,7 +4,6 @@ A new listener has to be added to LISTENERS.
 """
 
 import ast
-import os
 import re
 import socket
 import ssl
@@ -22,6 +21,7 @@ import pytest
 import yaml
 from yarl import URL
 
+from bench.program import cpu_seconds
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.live_page.files import PAGE
 from localcluster.gpushare import ROOT
@@ -105,8 +105,7 @@ class Attacked:
 
     def worked(self) -> float:
         """Return the processor time in seconds that the program has used."""
-        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process)
 
 
 def received(caller: socket.socket) -> bytes:
