@@ -56,8 +56,9 @@ class Controller:
         """
         program = programs(progress) / self.name
         text = yaml.dump_all(self._manifests(cluster), Dumper=yaml.CSafeDumper)
-        # The definition of a Workload is too large for the annotation of a client-side apply.
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)
+        # The definition of a Workload is too large for the annotation of a client-side apply. A
+        # validation asks for the whole OpenAPI first, with 32 s that no flag of kubectl stretches.
+        cluster.kubectl("apply", "--server-side", "--validate=false", "-f", "-", stdin=text)
         self._configure(cluster, settings)
         (self._folder(cluster) / _CERTIFICATES).mkdir(parents=True, exist_ok=True)
         account = cluster.service_account_kubeconfig(

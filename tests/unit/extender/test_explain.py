@@ -21,6 +21,7 @@ from gpushare.placement import reasons
 from gpushare.process import time_slices
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.quota import parse
+from localcluster.wait import patient
 from tests.builders import node, pod, run_to_end
 from tests.unit.extender.scripted import DELETED, PREFIX, Bench, bound, changed, wire_pod
 
@@ -451,7 +452,7 @@ async def test_what_the_watch_brings_with_the_call_is_heard_before_a_pod_is_refu
 
 async def test_a_pod_that_comes_for_the_first_time_is_refused_at_once(client, monkeypatch):
     monkeypatch.setattr("extender.watch.grace.SECONDS", 60.0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         assert (await filtered(client, "waits", "n"))["NodeNames"] == []
 
 

@@ -34,8 +34,9 @@ def bench(path):
 async def killed_during(bench, write):
     """Kill the extender while the API server still has the write."""
     bench.kube.hold = asyncio.Event()
+    bench.kube.asked.clear()
     writing = asyncio.create_task(write)
-    await asyncio.sleep(0.001)
+    await bench.kube.asked.wait()
     bench.die()
     bench.kube.hold = None
     others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -10,10 +10,12 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
+from extender import routes
 from extender.routes import READING_CONNECTIONS, Routes, serve
 from extender.server.admission import MAX_REVIEW
 from extender.server.authorization import Authorizer
 from extender.settings.configuration import Address, Admission, Certificate, Listen
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.unit.extender.decisions.test_scheduler_name import OURS, review
 from tests.unit.extender.scripted import PREFIX
@@ -23,21 +25,22 @@ POD = {"schedulerName": "default-scheduler", "containers": [GPU]}
 
 
 @pytest.fixture
-async def ask(bench, tmp_path, unused_tcp_port_factory):
+async def ask(bench, tmp_path, unused_tcp_port_factory, monkeypatch):
     """Give a function that sends a body to a path of the listener and returns status and answer.
 
     The extender has not listed the cluster yet.
     """
+    monkeypatch.setattr(routes, "ADMISSION_FIRST_SECONDS", patient(5))
     own = certificate(tmp_path, "server")
     address = ("127.0.0.1", unused_tcp_port_factory())
     shown = Certificate(str(own), str(own.with_suffix(".key")))
     listen = Listen(
         Address("127.0.0.1", unused_tcp_port_factory()), admission=Admission(*address, shown)
     )
-    routes = Routes(bench.cluster, bench.binder, lambda: ["pods are not listed yet"])
+    served = Routes(bench.cluster, bench.binder, lambda: ["pods are not listed yet"])
     context = ssl.create_default_context(cafile=str(own))
     async with (
-        serve(listen, routes, Authorizer(None, bench.time)),
+        serve(listen, served, Authorizer(None, bench.time)),
         aiohttp.ClientSession(f"https://127.0.0.1:{address[1]}") as session,
     ):
 

@@ -28,6 +28,7 @@ from extender.server.authorization import (
 from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
 from extender.settings.configuration import Limits
 from gpushare.errors import OutcomeUnknown, Unreachable
+from localcluster.wait import patient
 from tests.builders import pod
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.scripted import PREFIX, Bench, bound, changed
@@ -286,7 +287,7 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
         answer = await client.get(page, headers=bearer(token))
         return answer.status, answer.headers.get("Retry-After")
 
-    async with reading(bench, reviews) as client, asyncio.timeout(10):
+    async with reading(bench, reviews) as client, asyncio.timeout(patient(10)):
         assert await ask(client, "good") == (200, None)
         reviews.go_unknown.clear()
         waiting = {
@@ -307,7 +308,7 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
 
 
 async def test_every_request_releases_its_slot(reviews):
-    async with reading(Bench(16), reviews) as client, asyncio.timeout(10):
+    async with reading(Bench(16), reviews) as client, asyncio.timeout(patient(10)):
         for _ in range(3):  # one that is not released would be the last
             for token, status in (("bad", 401), ("good", 200)):
                 answer = await client.get(f"{PREFIX}/inspect", headers=bearer(token))
@@ -334,7 +335,7 @@ async def test_no_user_and_no_namespaces_service_accounts_take_all_slots(reviews
     ]
     app = web.Application(middlewares=checks)
     app.router.add_get(f"{PREFIX}/inspect", wait, name="inspect")
-    async with TestClient(TestServer(app)) as client, asyncio.timeout(20):
+    async with TestClient(TestServer(app)) as client, asyncio.timeout(patient(20)):
 
         def ask(token):
             headers = {"Authorization": f"Bearer {token}"}

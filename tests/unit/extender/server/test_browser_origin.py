@@ -9,6 +9,7 @@ from extender.routes import serve
 from extender.server.authorization import Authorizer
 from extender.settings.configuration import Address, Listen
 from extender.settings.configuration import ReadingListener as Reading
+from localcluster.wait import patient
 from tests.builders import pod
 from tests.unit.extender.scripted import PREFIX
 
@@ -111,7 +112,10 @@ async def test_a_request_without_a_host_is_rejected_on_loopback(
     bench, routes, unused_tcp_port, version, status
 ):
     listen = Listen(deciding=Address("127.0.0.1", unused_tcp_port))
-    async with serve(listen, routes, Authorizer(bench.kube, bench.time)), asyncio.timeout(5):
+    async with (
+        serve(listen, routes, Authorizer(bench.kube, bench.time)),
+        asyncio.timeout(patient(5)),
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
         writer.write(f"GET {PREFIX}/inspect HTTP/{version}\r\n\r\n".encode())
         assert (await reader.readline()).split()[1] == status

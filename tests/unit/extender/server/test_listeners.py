@@ -28,6 +28,7 @@ from gpushare.errors import SettingsError
 from gpushare.http_server import listeners, requests, tls_connections
 from gpushare.http_server.handshakes import MAX_PER_UNTRUSTED, MAX_UNTRUSTED
 from gpushare.http_server.listeners import Listener, serve_app
+from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.unit.extender.scripted import PREFIX
 from tests.waiting import eventually
@@ -60,14 +61,14 @@ class RawClient:
 
     async def until_closed(self):
         """Return what the server sends until it closes the connection, within five seconds."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             received = b""
             with suppress(ConnectionError):
                 received = await self._reader.read(-1)
             return received.decode()
 
     async def status(self):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             return int((await self._reader.readline()).split()[1])
 
 
@@ -206,7 +207,7 @@ async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(hel
     async with aiohttp.ClientSession() as session:
         calls = [asyncio.create_task(session.post(f"{url}/filter")) for _ in range(2)]
         rejected = None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while rejected is None:
                 # Rejected once both are in progress; a third one can arrive before them.
                 task = asyncio.create_task(session.post(f"{url}/filter"))
@@ -254,7 +255,7 @@ async def test_a_receiver_that_takes_nothing_is_dropped_and_makes_room(held, mon
     monkeypatch.setattr(requests, limit_of, 0.3)
     async with raw(port) as slow:
         slow.send(f"GET {PREFIX}/inspect HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while slot := limit.acquire("inspect"):  # until it is in progress
                 limit.release(slot)
                 await asyncio.sleep(0)
@@ -337,7 +338,7 @@ async def test_a_request_sent_with_the_end_of_the_handshake_is_answered(all_thre
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     theirs, ours = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(theirs, ours, server_hostname="127.0.0.1")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while True:
             try:
                 tls.do_handshake()
@@ -489,7 +490,7 @@ async def test_a_connection_without_a_first_request_is_closed_before_an_idle_one
     context = server_context(mutual)
     listener = Listener("test", "127.0.0.1", free_port(), 9, 60.0, context, first_seconds=0.2)
     own = trusting(pki, "kube-scheduler")
-    async with serve_app(listener, routes.app()), asyncio.timeout(5):
+    async with serve_app(listener, routes.app()), asyncio.timeout(patient(5)):
         used, silent = [
             await asyncio.open_connection("127.0.0.1", listener.port, ssl=own) for _ in range(2)
         ]
