@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from deviceplugin.cards import device_list
+from deviceplugin.cards.leaving import Listed
 from gpushare.cards.device_list import MAX_MESSAGE_BYTES
 from gpushare.cards.model import Inventory
 
@@ -52,6 +53,13 @@ class HeldDevices:
         }
 
 
+def listed_ids(listed: Inventory, found: Mapping[str, Inherited]) -> tuple[Listed, ...]:
+    """Return which IDs ``message`` lists."""
+    found = _fitting(listed, found)
+    shown = ((card, found.get(card.uuid, _NOTHING)) for card in listed.cards)
+    return tuple(Listed(card.tag, card.units, mine.left_out, mine.ids) for card, mine in shown)
+
+
 def message(
     listed: Inventory, found: Mapping[str, Inherited], kept: Mapping[str, frozenset[str]]
 ) -> bytes:
@@ -59,19 +67,25 @@ def message(
 
     ``kept`` are IDs, by UUID of their GPU, that are listed as healthy on an unhealthy GPU.
     """
+    found = _fitting(listed, found)
     if not found and not kept:
         return device_list.message(listed)
     parts = []
-    size = device_list.worst_bytes(listed)
     for card in listed.cards:
         mine, healthy = found.get(card.uuid), kept.get(card.uuid, _NO_IDS)
         if not card.units or (mine is None and not healthy):
             parts.append(device_list.message(replace(listed, cards=(card,))))
             continue
-        mine = mine or _NOTHING
-        parts.append(_block(card.tag, card.units, card.is_healthy, mine, healthy))
-        size += len(_block(card.tag, 0, False, mine, _NO_IDS))
-    return b"".join(parts) if size <= MAX_MESSAGE_BYTES else device_list.message(listed)
+        parts.append(_block(card.tag, card.units, card.is_healthy, mine or _NOTHING, healthy))
+    return b"".join(parts)
+
+
+def _fitting(listed: Inventory, found: Mapping[str, Inherited]) -> Mapping[str, Inherited]:
+    shown = {c.uuid: found[c.uuid] for c in listed.cards if c.units and c.uuid in found}
+    size = device_list.worst_bytes(listed) + sum(
+        len(device_list.one_by_one(each.ids, is_healthy=False)) for each in shown.values()
+    )
+    return shown if size <= MAX_MESSAGE_BYTES else {}
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,8 @@ from typing import Any
 from deviceplugin import metrics
 from deviceplugin.cards import device_list
 from deviceplugin.cards.health_tracker import HealthTracker
-from deviceplugin.cards.held_devices import HeldDevices, message
+from deviceplugin.cards.held_devices import HeldDevices, listed_ids, message
+from deviceplugin.cards.leaving import Leaving
 from deviceplugin.cards.metrics import show_cards, show_failing, show_list
 from deviceplugin.cards.notices import LIST, UNIT_BLOCK, Notices, notices
 from deviceplugin.cards.queries import Failures, completed, counted, texts
@@ -47,7 +48,9 @@ class NodeCards:
         load: Callable[[], str] = str,
     ) -> None:
         self._wanted = self._terms = terms
-        self._healths = HealthTracker(clock or SystemClock(), recover_seconds, load)
+        clock = clock or SystemClock()
+        self._healths = HealthTracker(clock, recover_seconds, load)
+        self._leaving = Leaving(clock)
         self._survey: Survey | None = None
         self._last_seen: Sequence[Seen] | None = None
         self._reserved_mib: dict[str, int] = {}  # by UUID, as the driver has reported it so far
@@ -82,6 +85,20 @@ class NodeCards:
             healthy = {card.uuid for card in cards if self._healths.is_offered(card.uuid)}
             kept = self.held.of_cards(self._listed, healthy)
         return message(self._listed, self.held.inherited, kept)
+
+    def next_message(self) -> bytes:
+        """Return the device list for a kubelet that gets it now; empty if none can be offered.
+
+        IDs that have left the list since another was sent follow as unhealthy, where they fit.
+        """
+        listed = self.message
+        if listed is None or self._listed is None:
+            self._leaving.take(())
+            listed = b""
+        else:
+            self._leaving.take(listed_ids(self._listed, self.held.inherited))
+        leaving = device_list.one_by_one(sorted(self._leaving.ids), is_healthy=False)
+        return listed + leaving if len(listed) + len(leaving) <= MAX_MESSAGE_BYTES else listed
 
     @property
     def is_suspicious(self) -> bool:
@@ -313,14 +330,17 @@ class NodeCards:
         return replace(self._survey.inventory, cards=tuple(cards))
 
     def _publish_if_changed(self) -> None:
-        if (self._offer(), self._survey, self._healths.noticeable()) != self._published:
+        if self._state(self._offer()) != self._published:
             self._publish()
+
+    def _state(self, offer: Inventory | None) -> object:
+        return offer, self._survey, self._healths.noticeable(), self._leaving.ids
 
     def _publish(self) -> None:
         self.inventory = self._offer()
-        self._published = self.inventory, self._survey, self._healths.noticeable()
         if self._survey is not None and self.inventory is not None:
             self._list(self._survey, self.inventory)
+        self._published = self._state(self.inventory)
         self.version += 1
         change, self._change = self._change, asyncio.Event()
         change.set()

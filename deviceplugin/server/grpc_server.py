@@ -138,9 +138,7 @@ class Service:
                     version = changed.result()
                 finally:
                     changed.cancel()
-                message = self._cards.message
-                if message is None:
-                    message = b""  # nothing can be offered any longer
+                message = self._cards.next_message()
                 if message != sent:
                     sent = message
                     yield message

@@ -1,0 +1,60 @@
+"""How device IDs leave the kubelet's device list: unhealthy for a minute first (pure).
+
+The kubelet chooses among the healthy devices of the list, calls Allocate, and looks each device up
+in the list again. Where one has left the list meanwhile, the kubelet panics: it reads the topology
+of a device that is nil (allocateContainerResources in pkg/kubelet/cm/devicemanager/manager.go). It
+then starts again, and fails all pods that it admits before the plugin has registered. No later call
+chooses an unhealthy device.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from deviceplugin.cards import device_list
+from gpushare.clock import Clock
+
+LEAVING_SECONDS: Final = 60.0  # many times what choosing devices and an Allocate may take
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which IDs of one GPU the list has: its own but those ``left_out``, and ``others``."""
+
+    tag: str
+    units: int
+    left_out: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+
+    def ids(self) -> set[str]:
+        own = {device_list.device_id(self.tag, unit) for unit in range(self.units)}
+        return own - self.left_out | self.others
+
+
+class Leaving:
+    """Knows which IDs have left the lists that were sent within the last LEAVING_SECONDS."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._listed: tuple[Listed, ...] = ()
+        self._until: dict[str, float] = {}
+
+    def take(self, listed: tuple[Listed, ...]) -> None:
+        """Note that a list with these IDs, and no others, is sent now."""
+        if listed == self._listed:
+            return
+        now = self._clock.monotonic()
+        before = set[str]().union(*(each.ids() for each in self._listed))
+        present = set[str]().union(*(each.ids() for each in listed))
+        self._until |= dict.fromkeys(before - present, now + LEAVING_SECONDS)
+        self._until = {
+            text: until
+            for text, until in self._until.items()
+            if until > now and text not in present
+        }
+        self._listed = listed
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The IDs that the list must still have, as unhealthy."""
+        now = self._clock.monotonic()
+        return frozenset(text for text, until in self._until.items() if until > now)
