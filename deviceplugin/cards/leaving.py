@@ -40,18 +40,17 @@ class Leaving:
 
     def take(self, listed: tuple[Listed, ...]) -> None:
         """Note that a list with these IDs, and no others, is sent now."""
-        if listed == self._listed:
+        changed, self._listed = set(self._listed) - set(listed), listed
+        if not changed and not self._until:
             return
         now = self._clock.monotonic()
-        before = set[str]().union(*(each.ids() for each in self._listed))
         present = set[str]().union(*(each.ids() for each in listed))
-        self._until |= dict.fromkeys(before - present, now + LEAVING_SECONDS)
+        left = set[str]().union(*(each.ids() for each in changed)) - present
         self._until = {
             text: until
             for text, until in self._until.items()
             if until > now and text not in present
-        }
-        self._listed = listed
+        } | dict.fromkeys(left, now + LEAVING_SECONDS)
 
     @property
     def ids(self) -> frozenset[str]:
