@@ -33,7 +33,7 @@ down: setup  ## stop that cluster and delete what a demo or test run left
 	@$(RUN) python -m localcluster down --all
 
 test: needs  ## run all tests, 40 minutes, 75 on the first run; those with a cluster need root on Linux
-	$(RUN) pytest -n 3
+	$(RUN) pytest -n 3 --durations=30 --durations-min=10
 
 needs: setup  ## build and install what tests need, as `make test` does before the first test
 	@$(RUN) python -m tests.needs

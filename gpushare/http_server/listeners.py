@@ -340,7 +340,10 @@ class _Room:
         opening = self._opening()
         if len(self._server.connections) + len(opening) < self._listener.connections:
             return True
-        closed = choose(address, [*self._requests.connections(self._server), *opening])
+        left = [*self._requests.connections(self._server), *opening]
+        if len(left) < self._listener.connections:
+            return True  # the server still counts those whose callers have just hung up
+        closed = choose(address, left)
         if closed is not None:
             self._listener.refused(self._listener.name)
             closed.close()

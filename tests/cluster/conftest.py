@@ -9,7 +9,6 @@ import pytest
 from localcluster.cluster import Cluster
 from localcluster.gpushare import Gpushare, gpu_node
 from localcluster.specs import NodeSpec
-from localcluster.state import StateFolder
 from localcluster.wait import tail
 from localcluster.workloads import PRIORITY_CLASSES, Workloads, create_priority_classes
 from tests.cluster.bringup import fresh, own_network
@@ -39,11 +38,20 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of both programs' logs with a failure: the cluster is removed later."""
     report = yield
-    if report.failed and call.when == "call" and item.get_closest_marker("cluster"):
-        for path in sorted(StateFolder.of(TESTS).logs.glob("*.log")):
-            if path.stem.startswith(("extender", "deviceplugin")):
-                report.sections.append((f"log of {path.stem}", tail(path, LOG_LINES)))
+    if report.failed and call.when == "call" and isinstance(item, pytest.Function):
+        for made in item.funcargs.values():
+            if isinstance(made, Cluster):
+                report.sections += [(f"log of {name}", text) for name, text in _logs(made)]
     return report
+
+
+def _logs(made: Cluster) -> Iterator[tuple[str, str]]:
+    """Give the ends of the logs of gpushare's programs, on the host and in pods."""
+    for path in sorted(made.state.logs.glob("*.log")):
+        if path.stem.startswith(("extender", "deviceplugin")):
+            yield path.stem, tail(path, LOG_LINES)
+    for path in sorted(made.state.path.glob("nodes/*/log/pods/gpushare-system_*/*/*.log")):
+        yield "/".join(path.parts[-3:]), tail(path, LOG_LINES)
 
 
 @pytest.fixture(scope="package")

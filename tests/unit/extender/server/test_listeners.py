@@ -87,6 +87,22 @@ def post(*headers):
     return "\r\n".join([f"POST {PREFIX}/filter HTTP/1.1", "Host: x", *headers, "", ""])
 
 
+async def test_callers_that_have_just_hung_up_take_no_place_from_the_next(port):
+    loop = asyncio.get_running_loop()
+    callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+    for caller in callers:
+        caller.setblocking(False)
+        await loop.sock_sendall(caller, b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await loop.sock_recv(caller, 1000)
+    for caller in callers:
+        caller.close()
+    # The listener sees their end and the next caller in one turn of its loop.
+    with socket.create_connection(("127.0.0.1", port)) as after:
+        after.setblocking(False)
+        await loop.sock_sendall(after, post().encode())
+        assert await loop.sock_recv(after, 1000)
+
+
 @pytest.mark.parametrize("sent", ["", "POST /gp", "POST / HTTP/1.1\r\nHost: x\r\nX: "])
 async def test_an_unfinished_request_head_ends_the_connection(port, sent):
     async with raw(port) as slow:
