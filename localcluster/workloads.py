@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from localcluster import cgroups
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, UsageError
 from localcluster.images import WORKLOAD
@@ -233,14 +234,15 @@ class Workloads:
         """Kill a pod's workload from outside, as the kernel's OOM killer does."""
         wanted = f"HOSTNAME={name}".encode()
         killed = 0
-        for process in Path("/proc").glob("[0-9]*"):
+        for pid in cgroups.processes(self.cluster.state.cgroup):
+            process = Path("/proc", str(pid))
             with contextlib.suppress(OSError):
                 variables = (process / "environ").read_bytes().split(b"\0")
                 if wanted in variables and b"workload" in (process / "cmdline").read_bytes():
-                    os.kill(int(process.name), signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                     killed += 1
         if not killed:
-            raise UsageError(f"no workload of a pod {name!r} runs on this machine")
+            raise UsageError(f"no workload of a pod {name!r} runs in this cluster")
 
     def exists(self, name: str) -> bool:
         """Return whether the API server still has the pod."""

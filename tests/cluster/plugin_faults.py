@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from localcluster import cgroups
 from localcluster.gpushare import Gpushare
 from localcluster.shipped import NAMESPACE, PLUGIN
 from localcluster.wait import wait_until
@@ -98,11 +99,12 @@ class PluginFaults:
     def processes(self) -> list[int]:
         """Return the plugin's processes on the node, oldest first; the first is the container's."""
         wanted, found = f"NODE_NAME={self._node}".encode(), []
-        for path in Path("/proc").glob("[0-9]*"):
+        for pid in cgroups.processes(self._gpushare.cluster.state.cgroup):
+            path = Path("/proc", str(pid))
             with suppress(OSError):
                 is_plugin = b"gpushare-deviceplugin" in (path / "cmdline").read_bytes()
                 if is_plugin and wanted in (path / "environ").read_bytes().split(b"\0"):
-                    found.append(int(path.name))
+                    found.append(pid)
         return sorted(found, key=_age)
 
     def memory_mib(self) -> dict[str, float]:
