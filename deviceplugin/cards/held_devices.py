@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Final
 
 from deviceplugin.cards import device_list
-from deviceplugin.cards.leaving import Listed
 from gpushare.cards.device_list import MAX_MESSAGE_BYTES
 from gpushare.cards.model import Inventory
 
@@ -30,6 +29,20 @@ class Inherited:
 
 _NO_IDS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final = Inherited(_NO_IDS, _NO_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which IDs the list has of one GPU."""
+
+    tag: str
+    units: int
+    inherited: Inherited
+
+    def ids(self) -> list[str]:
+        own = (device_list.device_id(self.tag, unit) for unit in range(self.units))
+        kept = (text for text in own if text not in self.inherited.left_out)
+        return [*kept, *sorted(self.inherited.ids)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +69,7 @@ class HeldDevices:
 def listed_ids(listed: Inventory, found: Mapping[str, Inherited]) -> tuple[Listed, ...]:
     """Return which IDs ``message`` lists."""
     found = _fitting(listed, found)
-    shown = ((card, found.get(card.uuid, _NOTHING)) for card in listed.cards)
-    return tuple(Listed(card.tag, card.units, mine.left_out, mine.ids) for card, mine in shown)
+    return tuple(Listed(c.tag, c.units, found.get(c.uuid, _NOTHING)) for c in listed.cards)
 
 
 def message(
@@ -76,7 +88,8 @@ def message(
         if not card.units or (mine is None and not healthy):
             parts.append(device_list.message(replace(listed, cards=(card,))))
             continue
-        parts.append(_block(card.tag, card.units, card.is_healthy, mine or _NOTHING, healthy))
+        shown = Listed(card.tag, card.units, mine or _NOTHING)
+        parts.append(_block(shown, card.is_healthy, healthy))
     return b"".join(parts)
 
 
@@ -89,9 +102,8 @@ def _fitting(listed: Inventory, found: Mapping[str, Inherited]) -> Mapping[str, 
 
 
 @lru_cache(maxsize=16)
-def _block(tag: str, units: int, is_healthy: bool, mine: Inherited, kept: frozenset[str]) -> bytes:
-    own = (device_list.device_id(tag, unit) for unit in range(units))
-    ids = [*(text for text in own if text not in mine.left_out), *sorted(mine.ids)]
+def _block(listed: Listed, is_healthy: bool, kept: frozenset[str]) -> bytes:
+    ids = listed.ids()
     healthy = [text for text in ids if is_healthy or text in kept]
     unhealthy = [text for text in ids if not is_healthy and text not in kept]
     return device_list.one_by_one(healthy, is_healthy=True) + device_list.one_by_one(

@@ -7,27 +7,12 @@ then starts again, and fails all pods that it admits before the plugin has regis
 chooses an unhealthy device.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from deviceplugin.cards import device_list
+from deviceplugin.cards.held_devices import Listed
 from gpushare.clock import Clock
 
 LEAVING_SECONDS: Final = 60.0  # many times what choosing devices and an Allocate may take
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Which IDs of one GPU the list has: its own but those ``left_out``, and ``others``."""
-
-    tag: str
-    units: int
-    left_out: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
-
-    def ids(self) -> set[str]:
-        own = {device_list.device_id(self.tag, unit) for unit in range(self.units)}
-        return own - self.left_out | self.others
 
 
 class Leaving:
