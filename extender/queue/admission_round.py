@@ -1,6 +1,5 @@
 """Goes once through all that waits, in order, and keeps room for what fits."""
 
-import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
@@ -88,7 +87,8 @@ class AdmissionRound:
 
     async def _try_all(self, admitted: Admitted) -> set[str]:
         """Try entries in order until the round ends; return the owners of those left out."""
-        now, examined = time.perf_counter(), 0
+        clock, examined = self._state.clock, 0
+        now = clock.monotonic()
         front_until, until = now + ROUND_SECONDS / 2, now + ROUND_SECONDS
         tried_before, left_out = set(self._tried_owners), set[str]()
         while (found := self._order.pop()) is not None:
@@ -96,7 +96,7 @@ class AdmissionRound:
             examined += 1
             if examined % EXAMINED_A_STEP == 0:  # most need no plan, which pauses by itself
                 await self._planning.slices.pause()
-                now = time.perf_counter()
+                now = clock.monotonic()
             is_front = len(self._full) < SHAPES_AT_ONCE // 2 and now < front_until
             if owner in tried_before and not is_front:
                 left_out.add(owner)
@@ -106,7 +106,7 @@ class AdmissionRound:
             if not await self._admit(*found, admitted) and not self._settings.backfill:
                 self._blocking.add(owner)
                 break
-            now = time.perf_counter()
+            now = clock.monotonic()
             if now > until:
                 self.is_cut_short = self._fits
                 return left_out

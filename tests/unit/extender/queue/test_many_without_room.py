@@ -1,17 +1,7 @@
 """However many entries have no room, each other one is tried before long."""
 
-import pytest
-
-from extender.queue import admission_round
 from extender.queue.admission_round import SHAPES_AT_ONCE
-from localcluster.wait import patient
 from tests.unit.extender.queue.driver import Queue
-
-
-@pytest.fixture(autouse=True)
-def shapes_end_a_round(monkeypatch):
-    """Let a round end by the number of shapes on a slow machine too, not by its time."""
-    monkeypatch.setattr(admission_round, "ROUND_SECONDS", patient(30))
 
 
 def fill(queue: Queue, count: int) -> None:
