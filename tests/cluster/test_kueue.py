@@ -71,7 +71,7 @@ def gpushare(in_front: Gpushare, history: History) -> Iterator[Gpushare]:
 
 @contextmanager
 def impatient(cluster: Cluster) -> Iterator[None]:
-    """Let Kueue wait for pods only for some seconds, which those that have room need to start."""
+    """Let Kueue take its quota back some seconds after it has admitted what is not ready."""
     KUEUE.restart(cluster, **{**configuration(), "waitForPodsReady": {"timeout": "15s"}})
     yield
     KUEUE.restart(cluster, **{**configuration(), **PATIENT})
@@ -130,23 +130,25 @@ def test_quota_of_a_gang_that_finds_no_room_comes_back_for_the_next_workload(
     gpushare: Gpushare, tmp_path: Path
 ):
     cluster = gpushare.cluster
+    leave_room_for_one_member(cluster)
+    apply(cluster, queues(GANG_UNITS + NEXT - 1))
+    apply(cluster, [each for case in CASES for each in gang(case)])
+    wait_each(
+        cluster,
+        "quota for the gangs",
+        lambda case: not condition(cluster, case, case.workload, "Admitted"),
+        SECONDS,
+    )
+    apply(cluster, [each for case in CASES for each in single(case, "next", NEXT)])
+    says(cluster, tmp_path, "No room for 2 x")
+
+    def not_timed_out(case: Case) -> str | None:
+        said = condition(cluster, case, case.workload, "Evicted")
+        return None if said.get("reason") == "PodsReadyTimeout" else str(said)
+
     with impatient(cluster):
-        leave_room_for_one_member(cluster)
-        apply(cluster, queues(GANG_UNITS + NEXT - 1))
-        apply(cluster, [each for case in CASES for each in gang(case)])
-        wait_each(
-            cluster,
-            "quota for the gangs",
-            lambda case: not condition(cluster, case, case.workload, "Admitted"),
-            SECONDS,
-        )
-        apply(cluster, [each for case in CASES for each in single(case, "next", NEXT)])
-        says(cluster, tmp_path, "No room for 2 x")
-        wait_each(
-            cluster, "next to run", lambda case: not_running(cluster, case, "next", 1), SECONDS
-        )
-        for case in CASES:
-            evicted = condition(cluster, case, case.workload, "Evicted")
-            assert evicted["reason"] == "PodsReadyTimeout", case
-            assert used(cluster, case) == NEXT, case
-        delete_groups(cluster)
+        wait_each(cluster, "Kueue to take the quota back", not_timed_out, SECONDS)
+    wait_each(cluster, "next to run", lambda case: not_running(cluster, case, "next", 1), SECONDS)
+    for case in CASES:
+        assert used(cluster, case) == NEXT, case
+    delete_groups(cluster)

@@ -37,6 +37,10 @@ def gangs(page):
     return [[" ".join(text.split()) for text in row] for row in page.run(ROWS)]
 
 
+def llama(page):
+    return next((each for each in gangs(page) if each[0] == "llama"), [""] * 5)
+
+
 def test_without_gangs_nothing_is_shown(driver, stage):
     stage.populate("t4", 1)
     page = Page(driver, stage.origin).open()
@@ -57,19 +61,14 @@ def test_gangs_show_what_they_wait_for_and_placed_ones_come_last(page):
 def test_a_gang_that_starts_moves_on_before_the_eyes_of_viewers(page, stage):
     for number in range(2):
         stage.add_member(f"llama-{number}", "llama", 2, 80_000, gate=GATE_ADMISSION)
-    page.wait("the gang", lambda: len(gangs(page)) == 3)
-    [llama] = [each for each in gangs(page) if each[0] == "llama"]
-    assert llama[3].startswith("waiting for room")
-    assert llama[4] == "Waiting for a plan for 2 x 78.2 GiB."
+    page.wait("the gang to be complete", lambda: llama(page)[3].startswith("waiting for room"))
+    assert llama(page)[4] == "Waiting for a plan for 2 x 78.2 GiB."
     page.wait(
         "its pods", lambda: "it is a member of gang llama." in page.waiting.get("llama-0", "")
     )
     for number in range(2):
         stage.add_member(f"llama-{number}", "llama", 2, 2048, on="gke-t4-06", card=number)
-    page.wait(
-        "it to be placed",
-        lambda: next(each for each in gangs(page) if each[0] == "llama")[3].startswith("placed"),
-    )
+    page.wait("it to be placed", lambda: llama(page)[3].startswith("placed"))
     assert page.is_the_first
 
 
