@@ -111,6 +111,29 @@ def processes(cluster: str) -> set[int]:
     return found
 
 
+def running(cluster: str, command: str, variable: str) -> list[int]:
+    """Return the ids of a cluster's processes of a program, oldest first.
+
+    Args:
+        cluster: the name of the cluster's topmost cgroup.
+        command: a part of their command line.
+        variable: what their environment has, as ``NAME=value``.
+    """
+    found = []
+    for pid in processes(cluster):
+        process = Path("/proc", str(pid))
+        with contextlib.suppress(OSError):  # it has ended
+            is_its = variable.encode() in (process / "environ").read_bytes().split(b"\0")
+            if is_its and command.encode() in (process / "cmdline").read_bytes():
+                found.append((_start(process), pid))
+    return [pid for _, pid in sorted(found)]
+
+
+def _start(process: Path) -> int:
+    """Return when a process began, in ticks since the machine's start (proc(5), field 22)."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[19])
+
+
 def remove(cluster: str) -> None:
     """Kill the processes left in the cluster's cgroups and remove these.
 

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from localcluster import cgroups
@@ -232,17 +231,12 @@ class Workloads:
 
     def kill_container(self, name: str) -> None:
         """Kill a pod's workload from outside, as the kernel's OOM killer does."""
-        wanted = f"HOSTNAME={name}".encode()
-        killed = 0
-        for pid in cgroups.processes(self.cluster.state.cgroup):
-            process = Path("/proc", str(pid))
-            with contextlib.suppress(OSError):
-                variables = (process / "environ").read_bytes().split(b"\0")
-                if wanted in variables and b"workload" in (process / "cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
-        if not killed:
+        found = cgroups.running(self.cluster.state.cgroup, "workload", f"HOSTNAME={name}")
+        if not found:
             raise UsageError(f"no workload of a pod {name!r} runs in this cluster")
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def exists(self, name: str) -> bool:
         """Return whether the API server still has the pod."""

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -98,14 +97,8 @@ class PluginFaults:
 
     def processes(self) -> list[int]:
         """Return the plugin's processes on the node, oldest first; the first is the container's."""
-        wanted, found = f"NODE_NAME={self._node}".encode(), []
-        for pid in cgroups.processes(self._gpushare.cluster.state.cgroup):
-            path = Path("/proc", str(pid))
-            with suppress(OSError):
-                is_plugin = b"gpushare-deviceplugin" in (path / "cmdline").read_bytes()
-                if is_plugin and wanted in (path / "environ").read_bytes().split(b"\0"):
-                    found.append(pid)
-        return sorted(found, key=_age)
+        cluster = self._gpushare.cluster.state.cgroup
+        return cgroups.running(cluster, "gpushare-deviceplugin", f"NODE_NAME={self._node}")
 
     def memory_mib(self) -> dict[str, float]:
         """Return the memory of the plugin's processes: resident, and with shared pages divided."""
@@ -123,10 +116,3 @@ class PluginFaults:
 
     def _kubectl(self, *words: str) -> str:
         return self._gpushare.cluster.kubectl("-n", NAMESPACE, *words, seconds=130)
-
-
-def _age(process: int) -> int:
-    """Return when a process began, in ticks since the machine's start (proc(5), field 22)."""
-    with suppress(OSError):
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
-    return 0

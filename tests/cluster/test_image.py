@@ -12,7 +12,6 @@ import time
 import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from gpushare.text.amounts import free_gib, used_gib
+from localcluster import cgroups
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, Gpushare, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
@@ -200,7 +200,9 @@ def test_the_kubelet_restarts_an_extender_that_hangs(
 
     (found,) = pods_of(shipped, EXTENDER)
     before, began = restarts(), time.monotonic()
-    os.kill(first_process(found["metadata"]["uid"], "gpushare-extender"), signal.SIGSTOP)
+    address = f"GPUSHARE_ADDRESS={found['status']['podIP']}"
+    first = cgroups.running(shipped.cluster.state.cgroup, "gpushare-extender", address)[0]
+    os.kill(first, signal.SIGSTOP)
     wait_until(
         "the kubelet to start it again",
         lambda: None if restarts() > before else "it has not been",
@@ -208,16 +210,6 @@ def test_the_kubelet_restarts_an_extender_that_hangs(
     )
     figures(f"an extender that hung was started again after {time.monotonic() - began:.1f} s")
     shipped.wait_ready()
-
-
-def first_process(uid: str, command: str) -> int:
-    """Return the host's ID of the process of a pod that runs a command."""
-    for each in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            is_its = uid in (each / "cgroup").read_text().replace("_", "-")
-            if is_its and command in (each / "cmdline").read_text():
-                return int(each.name)
-    raise AssertionError(f"no process of pod {uid} runs {command}")
 
 
 def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_path: Path):
