@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.samples import Sample
 
-from deviceplugin.cards.held_devices import HeldDevices, Inherited
-from deviceplugin.cards.leaving import LEAVING_SECONDS
 from deviceplugin.cards.node_cards import NodeCards
-from deviceplugin.cards.rules import MAX_WAIT_SECONDS
-from deviceplugin.cards.state_file import Saved, decode, encode
 from deviceplugin.cards.survey import FLUTTER_MIB, Terms, survey
 from deviceplugin.driver.interface import (
     NO_MINOR,
@@ -24,53 +20,9 @@ from deviceplugin.driver.interface import (
 )
 from deviceplugin.errors import Reason
 from deviceplugin.settings import BY_DRIVER
-from gpushare.cards.model import Health, Inventory
-from protos.deviceplugin.v1beta1 import api_pb2
-from tests.fakes.clock import FakeClock
+from gpushare.cards.model import Health
 from tests.fakes.driver import card
-
-TERMS = Terms(unit_mib=1024)
-FIRST, SECOND = card(0), card(1)
-WAIT = 60.0
-
-
-class Node:
-    """The node's cards under a clock that is set by hand."""
-
-    def __init__(
-        self, before: Saved | None = None, terms: Terms = TERMS, load: str = "boot-1/"
-    ) -> None:
-        self.clock = FakeClock()
-        self.load = load
-        self.cards = NodeCards(
-            terms, before, clock=self.clock, recover_seconds=WAIT, load=lambda: self.load
-        )
-
-    def show(self, *seen: Seen, xid: CardEvent | None = None, after: float = 0.0) -> None:
-        self.clock.now += after
-        self.cards.seen(seen, [xid] if xid else [])
-
-    @property
-    def offered(self) -> list[bool]:
-        return [each.is_healthy for each in self.cards.inventory.cards]
-
-    def trouble(self, uuid: str, *, at_start: bool = True) -> tuple[Reason, str] | None:
-        return self.cards.trouble(self.cards.inventory.by_uuid(uuid), at_start=at_start)
-
-
-@pytest.fixture
-def node() -> Node:
-    made = Node()
-    made.show(FIRST, SECOND)
-    return made
-
-
-def lost(uuid: str = SECOND.uuid) -> UnreadableCard:
-    return UnreadableCard(1, uuid, "GPU is lost", is_definite=True)
-
-
-def hiccup() -> UnreadableCard:
-    return UnreadableCard(1, SECOND.uuid, "Unknown Error")
+from tests.fakes.node_cards import FIRST, SECOND, TERMS, WAIT, Node, hiccup, lost
 
 
 def test_without_a_file_the_published_indexes_stay() -> None:
@@ -218,69 +170,6 @@ def test_a_recovered_gpu_is_offered_after_its_recovery_time(node: Node) -> None:
     node.show(FIRST, SECOND, after=1)
     assert node.offered == [True, True]
     assert node.trouble(SECOND.uuid) is None
-
-
-@pytest.mark.parametrize(
-    ("xid", "action", "is_offered"),
-    [
-        (31, 0, True),
-        (31, None, True),
-        (94, None, True),
-        (31, 1, False),
-        (48, 0, True),
-        (48, None, False),
-        (109, 0, True),
-        (109, None, True),
-        (119, None, False),
-        (109, 2, False),
-        (79, 0, False),
-        (79, None, False),
-    ],
-)
-def test_an_xid_is_judged_by_the_drivers_advice_else_by_the_catalog(
-    node: Node, xid: int, action: int | None, is_offered: bool
-) -> None:
-    shown = replace(SECOND, recovery_action=action)
-    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, xid))
-    assert node.offered == [True, is_offered]
-    if not is_offered:
-        (_, text) = node.cards.notices[SECOND.uuid]
-        assert f"XID {xid}" in text
-
-
-def test_the_text_names_xid_and_advice(node: Node) -> None:
-    shown = replace(SECOND, recovery_action=1)
-    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
-    _, why = node.trouble(SECOND.uuid)
-    assert why == "XID 119: the driver advises to reset the GPU"
-    node.show(FIRST, lost())
-    assert node.trouble(SECOND.uuid)[1] == why, "the first cause says more than what follows it"
-
-
-def test_an_xid_after_the_advice_is_still_reported(node: Node, caplog) -> None:
-    shown = replace(SECOND, recovery_action=1)
-    node.show(FIRST, shown)
-    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
-    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 48))
-    why = "XID 119: the driver advises to reset the GPU"
-    assert node.trouble(SECOND.uuid)[1] == why
-    assert [r.why for r in caplog.records if r.message == "GPU changed"][1:] == [why]
-
-
-def test_a_gpu_that_fell_off_the_bus_needs_no_check(node: Node) -> None:
-    assert node.cards.take(CardEvent(SECOND.uuid, 79))
-    assert node.offered == [True, False]
-    assert not node.cards.take(CardEvent(FIRST.uuid, 48))
-    assert not node.cards.take(CardEvent("GPU-unknown", 79))
-    assert node.offered == [True, False]
-
-
-def test_a_gpu_that_fell_off_the_bus_before_the_first_check_needs_none(node: Node) -> None:
-    node.cards.adopt(None)
-    later = Node(node.cards.saved())
-    assert later.cards.take(CardEvent(SECOND.uuid, 79))
-    assert later.offered == [True, False]
-    assert not Node().cards.take(CardEvent(SECOND.uuid, 79)), "no card is known yet"
 
 
 def test_broken_memory_rows_make_a_gpu_unhealthy(node: Node) -> None:
@@ -462,38 +351,6 @@ def test_without_a_file_a_gpu_that_is_still_unhealthy_has_its_reason() -> None:
     assert node.offered == [True, True]
 
 
-def with_unit(unit: int) -> Inventory:
-    return survey(None, [FIRST, SECOND], Terms(unit)).inventory
-
-
-def test_a_changed_unit_blocks_the_node_until_it_applies() -> None:
-    node = Node(Saved(with_unit(1024)), Terms(256))
-    node.show(FIRST, SECOND)
-    assert node.cards.unit_waiting == (1024, 256)
-    assert node.offered == [False, False]
-    assert "1024 to 256 MiB" in node.cards.why_blocked
-    assert [c.units for c in node.cards.inventory.cards] == [15, 15]
-    assert node.cards.saved().inventory.unit_mib == 1024
-    assert node.trouble(FIRST.uuid) is None, "old pods may restart"
-    node.cards.hold_unit("held by default/a")
-    assert node.cards.notices["unit"] == ("MemoryUnitChanged", "held by default/a")
-    node.cards.take_new_unit()
-    assert node.offered == [True, True]
-    assert [c.units for c in node.cards.inventory.cards] == [63, 63]
-    assert node.cards.saved().inventory.unit_mib == 256
-    assert not node.cards.why_blocked
-    assert not node.cards.notices
-
-
-def test_a_changed_unit_blocks_the_node_also_without_a_file() -> None:
-    node = Node(None, Terms(256))
-    node.show(FIRST, SECOND)
-    assert node.offered == [True, True]
-    node.cards.adopt(with_unit(1024))
-    assert node.offered == [False, False]
-    assert node.cards.inventory.unit_mib == 1024
-
-
 def test_many_units_are_a_notice_with_the_unit_that_avoids_it() -> None:
     node = Node(None, Terms(1))
     node.show(card(0, 81_920), card(1, 81_920))
@@ -517,160 +374,6 @@ def test_a_replaced_gpu_never_makes_the_list_too_long() -> None:
     assert told == [(0, 81_920, True), (1, 81_920, False), (2, 81_920, True)]
     node.show(*large)
     assert "--memory-unit=2MiB" in node.cards.refusal, "all three are too many"
-
-
-OLDER = [f"GPU-0-_-{number}" for number in range(4)]
-
-
-def listed(node: Node) -> dict[str, str]:
-    """What a kubelet that reads the list now knows."""
-    sent = api_pb2.ListAndWatchResponse.FromString(node.cards.next_message())
-    assert len(sent.devices) == len({device.ID for device in sent.devices})
-    return {device.ID: device.health for device in sent.devices}
-
-
-def inherit(node: Node, count: int) -> None:
-    """Let pods of Aliyun gpushare hold that many devices."""
-    known = [each for each in listed(node) if each not in OLDER]
-    mine = Inherited(frozenset(OLDER[:count]), frozenset(known[:count]))
-    node.cards.set_held(HeldDevices(inherited={FIRST.uuid: mine} if count else {}))
-
-
-def test_a_device_that_leaves_the_list_is_unhealthy_for_a_minute_first(node: Node) -> None:
-    node.show(FIRST, SECOND)
-    before = listed(node)
-    inherit(node, 4)
-    assert len(listed(node)) == len(before) + 4
-    node.show(FIRST, SECOND, after=LEAVING_SECONDS)
-    assert len(listed(node)) == len(before)
-    inherit(node, 1)
-    leaving = dict.fromkeys(OLDER[1:], "Unhealthy")
-    assert leaving.items() <= listed(node).items()
-    version = node.cards.version
-    node.show(FIRST, SECOND, after=LEAVING_SECONDS - 1)
-    assert leaving.items() <= listed(node).items()
-    node.show(FIRST, SECOND, after=2)
-    assert node.cards.version > version
-    assert not leaving.keys() & listed(node).keys()
-
-
-SHOWN = st.lists(
-    st.sampled_from([FIRST, SECOND, card(0, 8_000), card(2, 40_960)]),
-    unique_by=lambda seen: seen.uuid,
-)
-TOO_MANY = st.just([FIRST, card(3, 2**30), card(4, 2**30)])  # no list can be offered
-
-
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from([1.0, 30.0, 61.0]),
-            st.one_of(SHOWN, TOO_MANY, st.integers(0, 4), st.sampled_from(["", "why"])),
-        ),
-        min_size=2,
-        max_size=8,
-    )
-)
-@settings(max_examples=100)
-def test_a_healthy_device_never_leaves_the_list_within_a_minute(
-    steps: list[tuple[float, list[PhysicalCard] | int | str]],
-) -> None:
-    node = Node(None, Terms(4096))
-    healthy_at: dict[str, float] = {}
-    for seconds, step in [(0.0, [FIRST, SECOND]), *steps]:
-        node.clock.now += seconds
-        match step:
-            case list():
-                node.show(*step)
-            case int():
-                inherit(node, step)
-            case str():
-                node.cards.set_block("test", step)
-        found = listed(node)
-        recent = {each for each, at in healthy_at.items() if node.clock.now - at < LEAVING_SECONDS}
-        assert recent <= found.keys()
-        healthy_at |= {each: node.clock.now for each, at in found.items() if at == "Healthy"}
-
-
-def restarted(node: Node, load: str = "boot-1/") -> Node:
-    """The node after its program was started again, with what was kept on disk."""
-    node.cards.adopt(None)
-    later = Node(decode(encode(node.cards.saved())), load=load)
-    later.clock.now = node.clock.now
-    return later
-
-
-def offered_in_the_end(node: Node, *seen: Seen) -> bool:
-    for _ in range(3):
-        node.show(*(seen or (FIRST, SECOND)), after=2 * MAX_WAIT_SECONDS)
-    return node.offered[1]
-
-
-@pytest.fixture
-def ill(node: Node) -> Node:
-    node.show(FIRST, SECOND, xid=CardEvent(SECOND.uuid, 48))
-    return node
-
-
-def test_an_xid_that_needs_a_reset_outlives_good_checks_and_restarts(ill: Node) -> None:
-    assert not offered_in_the_end(ill)
-    reason, text = ill.cards.notices[SECOND.uuid]
-    assert reason == "CardUnhealthy"
-    assert "XID 48: double bit ECC error" in text
-    assert "cordoned and uncordoned" in text
-    later = restarted(restarted(ill))
-    assert not offered_in_the_end(later)
-    assert later.offered == [True, False]
-
-
-@pytest.mark.parametrize("load", ["boot-2/", "boot-1/77"])
-def test_a_new_boot_and_a_new_load_of_the_driver_count_as_a_reset(ill: Node, load: str) -> None:
-    later = restarted(ill, load)
-    later.show(FIRST, SECOND)
-    assert later.offered == [True, False], "good checks are needed all the same"
-    assert offered_in_the_end(later)
-
-
-def test_a_driver_that_is_loaded_again_under_the_program_counts_as_a_reset(ill: Node) -> None:
-    ill.load = "boot-1/78"
-    assert offered_in_the_end(ill)
-
-
-def test_an_administrator_says_that_a_gpu_was_reset_by_uncordoning_it(ill: Node) -> None:
-    ill.cards.set_cordoned(set())
-    ill.cards.set_cordoned({FIRST.uuid})
-    ill.cards.set_cordoned(set())
-    assert not offered_in_the_end(ill), "it was another GPU"
-    ill.cards.set_cordoned({SECOND.uuid})
-    assert not offered_in_the_end(ill)
-    ill.cards.set_cordoned(set())
-    assert offered_in_the_end(ill)
-
-
-def test_what_only_a_tool_has_cordoned_says_nothing_about_a_reset(ill: Node) -> None:
-    ill.cards.set_cordoned({SECOND.uuid}, by_people=set())
-    ill.cards.set_cordoned(set())
-    assert not offered_in_the_end(ill)
-    ill.cards.set_cordoned({SECOND.uuid})
-    ill.cards.set_cordoned({SECOND.uuid}, by_people=set())
-    ill.cards.set_cordoned(set())
-    assert not offered_in_the_end(ill)
-
-
-def test_a_gpu_may_be_uncordoned_while_no_plugin_runs(ill: Node) -> None:
-    ill.cards.set_cordoned({SECOND.uuid})
-    still, later = restarted(ill), restarted(ill)
-    still.cards.set_cordoned({SECOND.uuid})
-    assert not offered_in_the_end(still)
-    later.cards.set_cordoned(set())
-    assert offered_in_the_end(later)
-
-
-def test_a_node_that_is_deleted_uncordons_nothing(ill: Node) -> None:
-    ill.cards.set_cordoned({SECOND.uuid})
-    ill.cards.set_cordoned(None)
-    ill.cards.set_cordoned(set())
-    assert not offered_in_the_end(ill)
 
 
 def test_a_query_that_fails_is_named_once_it_has_failed_several_times(node: Node) -> None:

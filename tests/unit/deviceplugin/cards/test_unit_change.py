@@ -13,8 +13,10 @@ from deviceplugin.cards.survey import Terms, survey
 from deviceplugin.cards.unit_change import UnitChange
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
+from gpushare.cards.model import Inventory
 from tests.fakes.driver import card
 from tests.fakes.kubelet import checkpoint
+from tests.fakes.node_cards import FIRST, SECOND, Node
 from tests.fakes.pods import pod
 from tests.waiting import eventually, running
 
@@ -103,3 +105,35 @@ def counted(function, calls: list):
 
 def blocked() -> float | None:
     return REGISTRY.get_sample_value("gpushare_deviceplugin_blocked", {"name": "unit"})
+
+
+def with_unit(unit: int) -> Inventory:
+    return survey(None, [FIRST, SECOND], Terms(unit)).inventory
+
+
+def test_a_changed_unit_blocks_the_node_until_it_applies() -> None:
+    node = Node(Saved(with_unit(1024)), Terms(256))
+    node.show(FIRST, SECOND)
+    assert node.cards.unit_waiting == (1024, 256)
+    assert node.offered == [False, False]
+    assert "1024 to 256 MiB" in node.cards.why_blocked
+    assert [c.units for c in node.cards.inventory.cards] == [15, 15]
+    assert node.cards.saved().inventory.unit_mib == 1024
+    assert node.trouble(FIRST.uuid) is None, "old pods may restart"
+    node.cards.hold_unit("held by default/a")
+    assert node.cards.notices["unit"] == ("MemoryUnitChanged", "held by default/a")
+    node.cards.take_new_unit()
+    assert node.offered == [True, True]
+    assert [c.units for c in node.cards.inventory.cards] == [63, 63]
+    assert node.cards.saved().inventory.unit_mib == 256
+    assert not node.cards.why_blocked
+    assert not node.cards.notices
+
+
+def test_a_changed_unit_blocks_the_node_also_without_a_file() -> None:
+    node = Node(None, Terms(256))
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+    node.cards.adopt(with_unit(1024))
+    assert node.offered == [False, False]
+    assert node.cards.inventory.unit_mib == 1024
