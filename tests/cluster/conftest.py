@@ -17,7 +17,8 @@ from tests.cluster.history import History
 
 # Each process of the run has a shared cluster of its own.
 TESTS = "-".join(filter(None, ("gpushare-tests", os.environ.get("PYTEST_XDIST_WORKER"))))
-LOG_LINES = 40
+LOG_LINES = 100
+_OF_DEVICE_PLUGINS = ("evice plugin", "ListAndWatch", "egistered client", "aliyun.com", "ndpoint")
 WHOLE = "whole"
 PRIORITIES = {"lowest": 1, "lower": 5, "low": 10, "high": 100}
 
@@ -36,20 +37,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of both programs' logs with a failure: the cluster is removed later."""
+    """Show the ends of logs with a failure: the cluster is removed later."""
     report = yield
     if report.failed and call.when == "call" and isinstance(item, pytest.Function):
-        for made in item.funcargs.values():
-            if isinstance(made, Cluster):
-                report.sections += [(f"log of {name}", text) for name, text in _logs(made)]
+        given = [getattr(each, "cluster", each) for each in item.funcargs.values()]
+        clusters = {each.state.name: each for each in given if isinstance(each, Cluster)}
+        for made in clusters.values():
+            report.sections += [(f"log of {name}", text) for name, text in _logs(made)]
     return report
 
 
 def _logs(made: Cluster) -> Iterator[tuple[str, str]]:
-    """Give the ends of the logs of gpushare's programs, on the host and in pods."""
+    """Give the ends of the logs of gpushare's programs, and what kubelets say of device plugins."""
     for path in sorted(made.state.logs.glob("*.log")):
         if path.stem.startswith(("extender", "deviceplugin")):
             yield path.stem, tail(path, LOG_LINES)
+        if path.stem.startswith("kubelet"):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            said = [each for each in lines if any(word in each for word in _OF_DEVICE_PLUGINS)]
+            yield path.stem, "\n".join(said[-LOG_LINES:])
     for path in sorted(made.state.path.glob("nodes/*/log/pods/gpushare-system_*/*/*.log")):
         yield "/".join(path.parts[-3:]), tail(path, LOG_LINES)
 

@@ -165,7 +165,8 @@ def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpusha
             arrivals.wait_bound(8, since=now())
             shipped.wait_ready()
         arrivals.wait_settled()
-    assert [each for each in arrivals.all if each.failed] == []
+    failed = [(each.name, each.bound, each.failed) for each in arrivals.all if each.failed]
+    assert not failed, failed
 
 
 def test_two_pods_share_a_card_and_a_third_waits(shipped: Gpushare, workloads: Workloads):
