@@ -52,7 +52,7 @@ def _logs(made: Cluster) -> Iterator[tuple[str, str]]:
     for path in sorted(made.state.logs.glob("*.log")):
         if path.stem.startswith(("extender", "deviceplugin")):
             yield path.stem, tail(path, LOG_LINES)
-        if path.stem.startswith("kubelet"):
+        elif path.stem.startswith("kubelet"):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             said = [each for each in lines if any(word in each for word in _OF_DEVICE_PLUGINS)]
             yield path.stem, "\n".join(said[-LOG_LINES:])

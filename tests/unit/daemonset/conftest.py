@@ -32,12 +32,14 @@ class Objects:
     def kinds(self) -> set[str]:
         return {each["kind"] for each in self.all}
 
+    def workloads(self) -> list[dict[str, Any]]:
+        return [each for each in self.all if each["kind"] in {"DaemonSet", "Deployment"}]
+
     def workload(self, container: str) -> dict[str, Any]:
         """Return the workload whose pods have a container of this name."""
         (found,) = [
             each
-            for each in self.all
-            if each["kind"] in {"DaemonSet", "Deployment"}
+            for each in self.workloads()
             for one in each["spec"]["template"]["spec"]["containers"]
             if one["name"] == container
         ]

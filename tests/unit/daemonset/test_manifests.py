@@ -491,8 +491,7 @@ def test_probes_end_an_extender_that_hangs_but_not_a_busy_one(render, folder, se
 def test_no_program_is_killed_because_it_loads_slowly(render, folder):
     alive = [
         container
-        for each in render(folder).all
-        if each["kind"] in {"DaemonSet", "Deployment"}
+        for each in render(folder).workloads()
         for container in each["spec"]["template"]["spec"]["containers"]
         if "livenessProbe" in container
     ]
