@@ -24,6 +24,7 @@ CONFIRM_SECONDS: Final = 5.0  # for the driver to show the GPUs before taking ov
 TAKE_IN_SECONDS: Final = 5.0  # for the kubelet to take in the device list that it reads
 STANDBY_SECONDS: Final = 3.0  # for a process of the same container to stand by
 QUIET_SECONDS: Final = 1.0  # from the decision to bind a pod to its admission by the kubelet
+ROUND_TRIPS: Final = 4  # in the same time: the extender's watch, both its writes, our watch
 LINGER_SECONDS: Final = 0.5  # for calls from before the other plugin had registered
 _POLL_SECONDS: Final = 0.05
 _SHOWN: Final = 5
@@ -129,6 +130,7 @@ class Departure:
 
     async def _drain(self) -> None:
         """Stop new pods from coming to this node; return once all that were sent are admitted."""
+        began = self._clock.monotonic()
         try:
             if not await self._report.announce_leaving():
                 return
@@ -137,12 +139,14 @@ class Departure:
             return
         announced = self._clock.monotonic()
         log.info("leaving: no new pods are sent to this node")
-        while not self._is_quiet(announced):  # noqa: ASYNC110 - the kubelet's file sends no notification
+        # A slow API server delays a pod that was already sent as much as this write.
+        quiet_seconds = QUIET_SECONDS + ROUND_TRIPS * (announced - began)
+        while not self._is_quiet(announced, quiet_seconds):  # noqa: ASYNC110 - the kubelet's file sends no notification
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _is_quiet(self, announced: float) -> bool:
+    def _is_quiet(self, announced: float, quiet_seconds: float) -> bool:
         since = max(announced, self._service.admitted_at)
-        return self._clock.monotonic() - since >= QUIET_SECONDS and not self._on_their_way()
+        return self._clock.monotonic() - since >= quiet_seconds and not self._on_their_way()
 
     def _on_their_way(self) -> list[NodePod]:
         """Return the pods bound to this node that the kubelet has not admitted yet."""

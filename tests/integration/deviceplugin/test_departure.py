@@ -1,7 +1,7 @@
 """A plugin that stops waits for its successor, and for pods that are not admitted yet."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from deviceplugin.lifecycle.handover import (
     Predecessor,
     Successors,
 )
-from gpushare.clock import SystemClock
+from gpushare.clock import Clock, SystemClock
 from gpushare.process.lifetime import cancel
 from localcluster.wait import patient
+from tests.fakes.clock import FakeClock
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
@@ -35,11 +36,12 @@ UNITS = 30
 class Leaving:
     """A plugin that is stopping; ``task`` returns when it has stopped."""
 
-    def __init__(self, folder: Path, plugin: Plugin) -> None:
+    def __init__(self, folder: Path, plugin: Plugin, clock: Clock | None = None) -> None:
         self.folder, self.plugin = folder, plugin
         self.handed_over = self.announced = self.is_serving = False
         self.standbys: list[asyncio.StreamWriter] = []
         self.fails: Exception | None = None
+        self.when_announced: Callable[[], None] = lambda: None
         self.departure = Departure(
             registrar=plugin.registrar,
             service=plugin.service,
@@ -47,7 +49,7 @@ class Leaving:
             pods=plugin.watch,
             checkpoint=plugin.checkpoint,
             confirmed=plugin.driver_watch.has_shown,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
         )
 
     def serves(self) -> None:
@@ -55,6 +57,7 @@ class Leaving:
 
     async def announce_leaving(self) -> bool:
         self.announced = True
+        self.when_announced()
         if self.fails is not None:
             raise self.fails
         return True
@@ -144,6 +147,43 @@ async def test_without_a_successor_the_plugin_serves_until_all_pods_are_admitted
     await kubelet.admit(late)
     await asyncio.wait_for(leaving.task, patient(10))
     assert not leaving.handed_over
+
+
+class ReadClock(FakeClock):
+    """A clock that counts how often it was read."""
+
+    reads = 0
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        return super().monotonic()
+
+
+async def test_a_pod_that_a_slow_api_server_shows_late_is_admitted_before_the_plugin_leaves(
+    leaving: Leaving, kubelet: FakeKubelet
+) -> None:
+    await cancel([leaving.task])
+    clock = ReadClock(leaving.plugin.service.admitted_at + 100)
+    slow = Leaving(leaving.folder, leaving.plugin, clock)
+
+    def take_two_seconds() -> None:
+        clock.now += 2
+
+    async def advance(seconds: float) -> None:
+        clock.now += seconds
+        known = clock.reads
+        await eventually(lambda: slow.task.done() or clock.reads >= known + 3)
+
+    slow.when_announced = take_two_seconds
+    slow.begin(Successors(leaving.folder))
+    await eventually(lambda: slow.announced)
+    await advance(7)
+    late = bound(leaving, "late")
+    await advance(7)
+    assert not slow.task.done()
+    await kubelet.admit(late)
+    await advance(100)
+    await asyncio.wait_for(slow.task, patient(10))
 
 
 async def test_the_plugin_hands_over_to_the_next_if_a_successor_fails(
