@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.gpushare import Gpushare, gpu_node
+from localcluster.gpushare import NAMESPACE, Gpushare, gpu_node
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.bringup import of_image
@@ -136,9 +136,13 @@ def test_after_it_the_cluster_is_as_it_was_before_gpushare_came(bare: Cluster) -
     assert objects(bare) == there
 
     words = () if LONG else ("--no-wait",)
-    broken = uninstall(bare, "--drain", "--clean-seconds=0", *words)
+    quota = ("resourcequota", "no-more-pods", f"--namespace={NAMESPACE}")
+    bare.kubectl("create", *quota, "--hard=pods=0")
+    broken = uninstall(bare, "--drain", "--clean-seconds=2", *words)
     assert broken.returncode == 1
+    assert "for the nodes to be clean: 0 of " in broken.stderr
     assert "Run this again" in broken.stderr
+    bare.kubectl("delete", *quota)
     done = uninstall(bare, *words)
     assert done.returncode == 0, done.stderr
     assert "gpushare is removed" in done.stdout
