@@ -40,8 +40,7 @@ class Leaving:
         self.folder, self.plugin = folder, plugin
         self.handed_over = self.announced = self.is_serving = False
         self.standbys: list[asyncio.StreamWriter] = []
-        self.fails: Exception | None = None
-        self.when_announced: Callable[[], None] = lambda: None
+        self.on_announcement: Callable[[], None] = lambda: None
         self.departure = Departure(
             registrar=plugin.registrar,
             service=plugin.service,
@@ -57,9 +56,7 @@ class Leaving:
 
     async def announce_leaving(self) -> bool:
         self.announced = True
-        self.when_announced()
-        if self.fails is not None:
-            raise self.fails
+        self.on_announcement()
         return True
 
     async def hand_over(self) -> None:
@@ -128,7 +125,11 @@ async def test_an_unexpected_error_while_it_leaves_is_raised(
     leaving: Leaving, folder: Path
 ) -> None:
     await cancel([leaving.task])
-    leaving.fails = RuntimeError("nobody expects this")
+
+    def fail() -> None:
+        raise RuntimeError("nobody expects this")
+
+    leaving.on_announcement = fail
     leaving.begin(Successors(folder))
     with pytest.raises(RuntimeError, match="nobody expects this"):
         await leaving.task
@@ -174,7 +175,7 @@ async def test_a_pod_that_a_slow_api_server_shows_late_is_admitted_before_the_pl
         known = clock.reads
         await eventually(lambda: slow.task.done() or clock.reads >= known + 3)
 
-    slow.when_announced = take_two_seconds
+    slow.on_announcement = take_two_seconds
     slow.begin(Successors(leaving.folder))
     await eventually(lambda: slow.announced)
     await advance(7)
