@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -18,7 +19,9 @@ from tests.cluster.history import History
 # Each process of the run has a shared cluster of its own.
 TESTS = "-".join(filter(None, ("gpushare-tests", os.environ.get("PYTEST_XDIST_WORKER"))))
 LOG_LINES = 100
-_OF_DEVICE_PLUGINS = ("evice plugin", "ListAndWatch", "egistered client", "aliyun.com", "ndpoint")
+_OF_DEVICE_PLUGINS = re.compile(
+    r"device plugin|listandwatch|registered client|aliyun\.com|endpoint", re.IGNORECASE
+)
 WHOLE = "whole"
 PRIORITIES = {"lowest": 1, "lower": 5, "low": 10, "high": 100}
 
@@ -54,7 +57,7 @@ def _logs(made: Cluster) -> Iterator[tuple[str, str]]:
             yield path.stem, tail(path, LOG_LINES)
         elif path.stem.startswith("kubelet"):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            said = [each for each in lines if any(word in each for word in _OF_DEVICE_PLUGINS)]
+            said = [each for each in lines if _OF_DEVICE_PLUGINS.search(each)]
             yield path.stem, "\n".join(said[-LOG_LINES:])
     for path in sorted(made.state.path.glob("nodes/*/log/pods/gpushare-system_*/*/*.log")):
         yield "/".join(path.parts[-3:]), tail(path, LOG_LINES)
