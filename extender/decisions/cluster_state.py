@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from extender.decisions.callers import Callers
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
 from extender.decisions.queue.head_claims import HeadClaims
@@ -44,6 +45,7 @@ _NS: Final = 1_000_000_000
 class ClusterState:
     """The watch writes it, a binding reserves in its ledger, and everything else reads it.
 
+    ``callers`` are the schedulers that ask about their pods.
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
@@ -57,6 +59,7 @@ class ClusterState:
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
         self.unit_mib, self.policies, self.clock = unit_mib, policies, clock
+        self.callers = Callers()
         self.ledger = Ledger()
         self.groups = Groups()
         self.use = ResourceUse()

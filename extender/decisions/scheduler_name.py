@@ -11,11 +11,9 @@ import msgspec
 
 from extender.decisions import admission_review
 from extender.decisions.admission_review import Answer, Container
+from extender.decisions.callers import DEFAULT_SCHEDULER
 from extender.settings.configuration import AddedToleration, Admission
 from gpushare.objects.scheduling import Toleration
-
-# The API server has set this name if the pod's author wrote none.
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):

@@ -26,10 +26,12 @@ class NotWatchedYet(GpushareError):
 class GangAnswers:
     def __init__(self, scheduling: Scheduling, planning: GangPlanning, grace: Grace) -> None:
         self._gangs, self._members = scheduling.gangs, scheduling.members
+        self._callers = scheduling.state.callers
         self._planning, self._grace = planning, grace
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
+        self._callers.note(pod)
         if is_placeholder(pod):
             return reject_all(nodes, PLACEHOLDER.text)
         if not asks_for_share(pod):

@@ -1,0 +1,31 @@
+"""Know which schedulers ask this extender about their pods (pure)."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from gpushare.objects.model import Pod
+
+# The API server sets this name if the pod's author wrote none.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+
+class Callers:
+    """The schedulers of the configuration, and each one that has asked about a pod.
+
+    Nothing is kept, released or evicted for the pods of others: they never come for it.
+    """
+
+    def __init__(self, names: Iterable[str] = (DEFAULT_SCHEDULER,)) -> None:
+        self._names = set(names)
+
+    def note(self, pod: Pod) -> None:
+        """Take note that the scheduler of a pod has asked about it."""
+        self._names.add(_scheduler_of(pod))
+
+    def ask_about(self, pod: Pod) -> bool:
+        """Return whether the scheduler of a pod asks this extender about it."""
+        return _scheduler_of(pod) in self._names
+
+
+def _scheduler_of(pod: Pod) -> str:
+    return pod.spec.scheduler_name or DEFAULT_SCHEDULER
