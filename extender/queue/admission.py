@@ -1,7 +1,6 @@
 """Admits gangs and pods that wait: takes room for them in order, then removes their gates."""
 
 import asyncio
-import time
 from collections.abc import Generator, Iterator
 from typing import Final
 
@@ -21,10 +20,8 @@ from extender.settings.configuration import QueueSettings
 from gpushare.groups.group import Group
 from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
-from gpushare.process.time_slices import rest
 
 EVERY_SECONDS: Final = 0.1
-MOST_REST_SECONDS: Final = 2.0
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
 NOMINATED_NODES: Final = 2000  # in the cluster, from which a nomination saves more than it costs
@@ -51,10 +48,12 @@ class Admission:
         self._state, self._gangs, self._planning = gangs.state, gangs, planning
         self._stages = GangStages(gangs)
         self._pods = WaitingPods(gangs.state)
-        self._round = AdmissionRound(gangs, planning, self._pods, settings)
+        self._heads = HeadClaiming(gangs, planning, self._pods, settings)
+        self._round = AdmissionRound(
+            gangs, planning, self._pods, settings, self._heads.is_passed_over
+        )
         self._unplaced = Unplaced(gangs, self._pods)
         self._is_autoscaled = settings.autoscaled
-        self._heads = HeadClaiming(gangs, planning, settings.reserve_after_seconds)
         gangs.state.queue = QueueViews(
             gangs,
             self._pods,
@@ -71,11 +70,23 @@ class Admission:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._claim())
             while True:
-                began = time.perf_counter()
-                await self.check(tasks)
-                most = EVERY_SECONDS if self._round.is_cut_short else MOST_REST_SECONDS
-                await rest(began, least=EVERY_SECONDS, most=most)
+                await self.check(tasks)  # its computations rest by themselves
+                await asyncio.sleep(0.0 if self._round.is_cut_short else EVERY_SECONDS)
+
+    async def _claim(self) -> None:
+        """Look at the first entries beside the rounds: that takes seconds in a large cluster."""
+        while True:
+            await self.check_claims()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def check_claims(self) -> None:
+        """Claim GPUs for those that have been first for too long."""
+        if self._gangs.admits:
+            await self._heads.check(self._round.without_room)
+        else:
+            self._heads.drop_all()
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
@@ -86,13 +97,11 @@ class Admission:
         self._gangs.gates_stay = self._right.is_denied
         if not self._gangs.admits:
             # Without the component for gates, a gang gets room when kube-scheduler asks about it.
-            self._heads.drop_all()
             await self._planning.slices.run(self._pods.renew())  # people see what waits
             return
         await self._release_all(tasks)
         await self._round.run(lambda each: self._admitted(tasks, each))
         await self._planning.slices.pause()
-        await self._heads.check(self._round.without_room)
         if self._is_autoscaled:
             await self._planning.slices.run(self._begin(tasks, self._unplaced_releases()))
         await self._release_all(tasks)

@@ -9,9 +9,14 @@ from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.queue.head_claims import HeadClaim
 from extender.decisions.queue.heads import Entry, Heads
 from extender.decisions.queue.order import Standing
+from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.gangs.planning import GangPlanning
+from extender.settings.configuration import QueueSettings
+from gpushare.groups.group import Group
+from gpushare.ledger.gone import Gone
 from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan
+from gpushare.planning.index import Seen, changed_of, seen_now
 from gpushare.preemption.model import Preemption, Rules
 from gpushare.preemption.search import VictimSearch
 
@@ -20,6 +25,8 @@ log = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 2.0
 TRIED_AFTER_SECONDS: Final = 10.0  # most first entries are placed, or passed by others, before
 TRIED_AT_ONCE: Final = 8
+MOST_TIMES: Final = 48  # a day with the default of half an hour
+UNUSED_SECONDS: Final = 60.0  # in which a round tries the owner of a claim
 FIRST_HOPELESS_SECONDS: Final = 60.0
 MOST_HOPELESS_SECONDS: Final = 600.0
 # The pods whose end is waited for are chosen as victims are: as few and as unimportant as possible.
@@ -30,13 +37,15 @@ _RULES: Final = Rules(any_priority=True)
 class _Patience:
     """For how many seconds a claim waits for one of ``left`` pods to end before it moves.
 
-    ``spared`` are the uids of pods for which it has waited in vain.
+    ``spared`` are the uids of pods for which it has waited in vain. ``seen`` is the state of its
+    nodes when its slots were last found to be usable.
     """
 
     seconds: float
     until: float
     left: int
     spared: frozenset[str]
+    seen: Seen | None = None
 
 
 class HeadClaiming:
@@ -47,18 +56,27 @@ class HeadClaiming:
 
     The pods that use what is claimed may run for ever. If none of them ends for as long as the
     entry had to be the first, the claim moves to where others run, and waits twice as long there.
+    It moves as well if a plan could not use it any more, were these pods gone.
 
-    Without ``reserve_after_seconds``, 0, it only notes for how long entries have been the first.
+    A claim ends after MOST_TIMES as long as an entry has to be the first, and soon if all that it
+    waited for is free and its owner has not used it: the owner is passed over for a while. One that
+    had room and did not come to it has to be the first for longer.
+
+    Without ``reserve_after_seconds``, 0, it only notes for how long entries have been the first,
+    and who is to be passed over.
     """
 
-    def __init__(self, gangs: Gangs, planning: GangPlanning, reserve_after_seconds: float) -> None:
+    def __init__(
+        self, gangs: Gangs, planning: GangPlanning, pods: WaitingPods, settings: QueueSettings
+    ) -> None:
         self._state, self._planning = gangs.state, planning
-        self._after = reserve_after_seconds
+        self._gangs, self._pods = gangs, pods
+        self._after, self._backfill = settings.reserve_after_seconds, settings.backfill
         self._claims, self._heads = gangs.state.head_claims, Heads(gangs.state, gangs)
         self._search = VictimSearch(gangs.state)
         self._first_since: dict[str, float] = {}  # by owner
         self._fit: set[str] = set()  # owners of first entries for which there would be room
-        self._hopeless: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
+        self._passed: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
         self._patience: dict[str, _Patience] = {}  # of claims, by owner
         self._oldest: tuple[str, float] = "", 0.0  # of all without room, and since when
         self._checked_at = -EVERY_SECONDS
@@ -72,6 +90,10 @@ class HeadClaiming:
         now, (oldest, since) = self._state.clock.monotonic(), self._oldest
         first_since = [*self._first_since.values(), *([since] if oldest else [])]
         return now - min(first_since, default=now)
+
+    def is_passed_over(self, owner: str) -> bool:
+        """Return whether others need not wait for an entry because it could not use their room."""
+        return owner in self._passed
 
     async def check(self, without_room: Collection[tuple[Standing, Entry]]) -> None:
         """Claim for those that have been first for long enough, and drop what is not needed.
@@ -96,14 +118,23 @@ class HeadClaiming:
         self._first_since = {head.owner: before.get(head.owner, now) for head, _ in heads}
         self._fit.intersection_update(self._first_since)
         for standing, entry in heads if self._after else ():
-            if now - self._first_since[standing.owner] >= self._after:
+            if now - self._first_since[standing.owner] >= self._due_after(standing.owner, entry):
                 await self._claim(standing, entry)
         for claim in self._claims:  # also those that a more urgent entry has overtaken
-            entry = waiting[claim.standing.owner]
-            if not self._heads.are_healthy(claim.slots):
-                await self._claim(claim.standing, entry)
-            elif self._is_in_vain(claim, now):
-                await self._move(claim, entry, now)
+            await self._renew(claim, waiting[claim.standing.owner])
+
+    async def _renew(self, claim: HeadClaim, entry: Entry) -> None:
+        """Check a claim: it ends or moves if it is of no use."""
+        now, patience = self._state.clock.monotonic(), self._patience[claim.standing.owner]
+        is_in_vain = self._is_in_vain(claim, now)
+        if now - claim.since >= MOST_TIMES * self._after or (is_in_vain and not patience.left):
+            log.warning("GPUs claimed in vain", extra={"owner": claim.standing.owner})
+            self._drop(claim.standing.owner)
+            self._pass_over(claim.standing.owner, max(self._after, now - claim.since))
+        elif not await self._is_usable(claim, entry):
+            await self._claim(claim.standing, entry)
+        elif is_in_vain:
+            await self._move(claim, entry, now)
 
     def drop_all(self) -> None:
         """Drop all claims: nothing can be placed there in the order of the queue now."""
@@ -122,13 +153,13 @@ class HeadClaiming:
     ) -> list[tuple[Standing, Entry]]:
         """Return the first entries of those for which there would be room if pods ended."""
         owners = {standing.owner: (standing, entry) for standing, entry in without_room}
-        self._hopeless = {each: at for each, at in self._hopeless.items() if each in owners}
-        due = [owners[each] for each, (until, _) in self._hopeless.items() if until <= now]
+        self._passed = {each: at for each, at in self._passed.items() if each in owners}
+        due = [owners[each] for each, (until, _) in self._passed.items() if until <= now]
         await self._try(due[:TRIED_AT_ONCE])
         heads = await self._first(without_room)
-        since = now - min(TRIED_AFTER_SECONDS, self._after)
+        since = now - min(TRIED_AFTER_SECONDS, self._after or TRIED_AFTER_SECONDS)
         news = [each for each in heads if first_since.get(each[0].owner, now) <= since]
-        left = TRIED_AT_ONCE if self._after else 0
+        left = TRIED_AT_ONCE if self._after or not self._backfill else 0
         while news := [each for each in news if each[0].owner not in self._fit][:left]:
             left -= len(news)
             if await self._try(news):
@@ -140,8 +171,11 @@ class HeadClaiming:
     async def _first(
         self, without_room: Collection[tuple[Standing, Entry]]
     ) -> list[tuple[Standing, Entry]]:
-        hopeful = [each for each in without_room if each[0].owner not in self._hopeless]
-        return await self._planning.slices.run(self._heads.of(hopeful))
+        hopeful = [each for each in without_room if each[0].owner not in self._passed]
+        heads, nowhere = await self._planning.slices.run(self._heads.of(hopeful))
+        for owner in nowhere:
+            self._give_up(owner)
+        return heads
 
     async def _try(self, entries: Iterable[tuple[Standing, Entry]]) -> bool:
         """Note which entries would fit if pods ended; return whether all would."""
@@ -150,16 +184,18 @@ class HeadClaiming:
             ask = self._heads.ask(standing, entry)
             if ask is None or await self._searched(ask) is not None:
                 self._fit.add(standing.owner)
-                self._hopeless.pop(standing.owner, None)
+                self._passed.pop(standing.owner, None)
             else:
                 self._give_up(standing.owner)
                 are_fit = False
         return are_fit
 
     def _give_up(self, owner: str) -> None:
-        _, before = self._hopeless.get(owner, (0.0, 0.0))
-        seconds = min(MOST_HOPELESS_SECONDS, before * 2 or FIRST_HOPELESS_SECONDS)
-        self._hopeless[owner] = self._state.clock.monotonic() + seconds, seconds
+        _, before = self._passed.get(owner, (0.0, 0.0))
+        self._pass_over(owner, min(MOST_HOPELESS_SECONDS, before * 2 or FIRST_HOPELESS_SECONDS))
+
+    def _pass_over(self, owner: str, seconds: float) -> None:
+        self._passed[owner] = self._state.clock.monotonic() + seconds, seconds
         self._fit.discard(owner)
 
     def _is_due(self, now: float) -> bool:
@@ -167,31 +203,65 @@ class HeadClaiming:
         due_at = (since + self._after for since in self._first_since.values())
         return any(self._checked_at < at <= now for at in due_at)
 
+    def _due_after(self, owner: str, entry: Entry) -> float:
+        """Return for how long an entry has to be the first; longer if it did not use its room."""
+        if isinstance(entry, Group):
+            unused = self._gangs.record(entry).unused
+        else:
+            unused = self._pods.unused(owner)
+        return self._after * (1 + unused)
+
     async def _claim(self, standing: Standing, entry: Entry) -> None:
         """Claim what an entry needs, unless a usable claim has all of it."""
         before, ask = self._claims.get(standing.owner), self._heads.ask(standing, entry)
         if ask is None:
             return
-        if before is not None and self._heads.are_healthy(before.slots):
+        if before is not None and await self._is_usable(before, entry):
             kept = {slot.pod_uid for slot in before.slots}
             if sum(pod.uid in kept for pod in ask.members) >= ask.least:
                 return
         if self._state.preemptions.of(ask.members[0].uid) is not None:
             return  # pods are evicted for it
         found = await self._searched(ask)
-        if found is None:
-            if before is None:
-                self._give_up(standing.owner)
+        if found is not None:
+            self._put(standing, found, self._after)
             return
-        self._put(standing, found, self._after)
+        if before is not None:
+            self._drop(standing.owner)
+        self._give_up(standing.owner)
 
     def _is_in_vain(self, claim: HeadClaim, now: float) -> bool:
-        """Return whether none of the pods that use what is claimed has ended for too long."""
+        """Return whether none of the pods that use what is claimed has ended for too long.
+
+        If none is left, return whether the owner has not used the room for too long.
+        """
         patience = self._patience[claim.standing.owner]
         left = len(self._users(claim))
         if left < patience.left:
-            patience.left, patience.until = left, now + patience.seconds
-        return left > 0 and now >= patience.until
+            seconds = patience.seconds if left else UNUSED_SECONDS
+            patience.left, patience.until = left, now + seconds
+        return now >= patience.until
+
+    async def _is_usable(self, claim: HeadClaim, entry: Entry) -> bool:
+        """Return whether a plan could use what is claimed, were the pods gone that it waits for."""
+        patience = self._patience[claim.standing.owner]
+        nodes = {slot.node for slot in claim.slots}
+        seen = seen_now(self._state)
+        if patience.seen is not None and not changed_of(self._state, patience.seen, nodes):
+            return True
+        ask = self._heads.ask(claim.standing, entry)
+        if ask is None:
+            return True
+        users = dict[str, set[str]]()
+        for uid in self._users(claim):
+            users.setdefault(self._state.use.node_of(uid), set()).add(uid)
+        gone = Gone(self._state.ledger, self._state.requests_used, users)
+        pods = {pod.uid: pod for pod in ask.members}
+        slots = [slot for slot in claim.slots if slot.pod_uid in pods]
+        steps = self._planning.planner.are_usable(slots, pods, gone=gone)
+        is_usable = await self._planning.slices.run(steps)
+        patience.seen = seen if is_usable else None
+        return is_usable
 
     async def _move(self, claim: HeadClaim, entry: Entry, now: float) -> None:
         """Claim what other pods use, if the entry would fit there."""
@@ -219,7 +289,8 @@ class HeadClaiming:
         now, before = self._state.clock.monotonic(), self._claims.get(standing.owner)
         since = before.since if before is not None else now
         self._claims.put(HeadClaim(standing, found.plan.slots, waits_for, since))
-        patience = _Patience(seconds, now + seconds, len(waits_for), spared)
+        until = now + (seconds if waits_for else UNUSED_SECONDS)
+        patience = _Patience(seconds, until, len(waits_for), spared)
         self._patience[standing.owner] = patience
         log.info(
             "GPUs claimed for the first that waits",

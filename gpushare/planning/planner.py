@@ -85,10 +85,11 @@ class Planner:
         slots: Sequence[Slot],
         pods: Mapping[str, Pod],
         cooling: Collection[str] = (),
+        gone: Gone = NOBODY,
     ) -> Generator[None, None, bool]:
         """Return whether all slots can be used now, in short steps; arguments as in ``unusable``.
 
-        If so, ``unusable`` then judges only the nodes that change.
+        If so, and nobody is ``gone``, ``unusable`` then judges only the nodes that change.
         """
         seen, nodes = seen_now(self._world), by_node(slots)
         names = list(nodes)
@@ -96,9 +97,10 @@ class Planner:
             yield
             some = [slot for name in names[first : first + NODES_A_STEP] for slot in nodes[name]]
             here = {slot.pod_uid: pods[slot.pod_uid] for slot in some}
-            if self.unusable(some, here, cooling):
+            if self.unusable(some, here, cooling, gone):
                 return False
-        self._last = slots, seen
+        if gone is NOBODY:
+            self._last = slots, seen
         return True
 
     def unusable(

@@ -15,7 +15,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.record import GangRecord, Revision
-from extender.decisions.queue.order import Standing
+from extender.decisions.queue.order import Given, Standing
 from gpushare.annotations.slot_hint import is_released
 from gpushare.groups.group import Group
 from gpushare.groups.sources import key_of
@@ -121,7 +121,8 @@ class Gangs:
         # Members beyond the minimum have no precedence: a gang may have any number of them.
         is_started = has_begun and group.bound + self.ended_of(group) < group.minimum
         namespace = group.key.namespace
-        return Standing(group.priority, is_started, namespace, group.created, str(group.key))
+        given = Given.PART if is_started else self.state.head_claims.given(str(group.key))
+        return Standing(group.priority, given, namespace, group.created, str(group.key))
 
     def is_queued(self, group: Group) -> bool:
         """Return whether members without a gate get their room in the order of the queue too."""

@@ -51,6 +51,11 @@ class GangRecord:
     offered: set[str] = field(default_factory=set)
     avoid: dict[str, frozenset[str]] = field(default_factory=dict)
 
+    @property
+    def unused(self) -> float:
+        """Return a number that grows with how often the gang had room and did not come, or 0."""
+        return self.wait_seconds / FIRST_WAIT_SECONDS
+
     def wait_longer(self, now: float) -> None:
         """Make no plan for a while, twice as long as the last time."""
         self.wait_seconds = min(MOST_WAIT_SECONDS, self.wait_seconds * 2 or FIRST_WAIT_SECONDS)

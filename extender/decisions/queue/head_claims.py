@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from extender.decisions.queue.order import Standing
+from extender.decisions.queue.order import Given, Standing
 from gpushare.ledger.holds import Claim, Slot
 from gpushare.ledger.ledger import Ledger
 
@@ -44,6 +44,10 @@ class HeadClaims:
             return None
         kept = self._ledger.claim_of(owner)
         return found if kept is not None and set(kept.slots) == set(found.slots) else None
+
+    def given(self, owner: str) -> Given:
+        """Return whether something is claimed for an owner."""
+        return Given.NOTHING if self.get(owner) is None else Given.CLAIM
 
     def put(self, claim: HeadClaim) -> None:
         owner, standing = claim.standing.owner, claim.standing

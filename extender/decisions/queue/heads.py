@@ -10,7 +10,6 @@ from extender.decisions.queue.order import Standing
 from extender.decisions.queue.waiting_pods import Kind
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
-from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
 from gpushare.planning.eligibility import why_not
@@ -34,9 +33,12 @@ class Heads:
 
     def of(
         self, entries: Iterable[tuple[Standing, Entry]]
-    ) -> Generator[None, None, list[tuple[Standing, Entry]]]:
-        """Return the first ones of these entries, in short steps."""
-        found: list[tuple[Standing, Entry]] = []
+    ) -> Generator[None, None, tuple[list[tuple[Standing, Entry]], list[str]]]:
+        """Return the first ones of these entries, in short steps.
+
+        Return also the owners of those before them that no node may take, whatever is free.
+        """
+        found, nowhere = list[tuple[Standing, Entry]](), list[str]()
         taken, everywhere = set[str](), self._state.node_names()
         for standing, entry in sorted(entries, key=lambda each: each[0].age):
             yield
@@ -44,10 +46,12 @@ class Heads:
                 break
             ask = self.ask(standing, entry)
             nodes = yield from nodes_for(self._state, ask.members if ask is not None else ())
-            if nodes and taken.isdisjoint(nodes):
+            if ask is not None and not nodes:
+                nowhere.append(standing.owner)
+            elif nodes and taken.isdisjoint(nodes):
                 found.append((standing, entry))
             taken |= nodes
-        return found
+        return found, nowhere
 
     def ask(self, standing: Standing, entry: Entry) -> Ask | None:
         """Return what an entry needs; None if nothing is missing any more."""
@@ -57,19 +61,6 @@ class Heads:
         if pod is None or pod.node or self._state.ledger.slot_of(pod.uid) is not None:
             return None
         return Ask(pod.uid, (pod,), 1, cooling=self._gangs.cooling())
-
-    def are_healthy(self, slots: Iterable[Slot]) -> bool:
-        """Return whether all slots could be used, were nobody else there."""
-        state = self._state
-        for slot in slots:
-            inventory = state.ledger.inventory(slot.node)
-            cards = inventory.cards if inventory is not None else ()
-            well = {card.uuid for card in cards if card.takes_new}
-            node = state.node(slot.node)
-            is_open = node is not None and not node.spec.unschedulable
-            if not is_open or slot.node in state.closed or not well.issuperset(slot.cards):
-                return False
-        return True
 
 
 def nodes_for(state: ClusterState, pods: Iterable[Pod]) -> Generator[None, None, set[str]]:

@@ -1,33 +1,41 @@
 """Order what waits for room: by priority, then by the use of namespaces or by age (pure)."""
 
 from collections.abc import Callable
+from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 OrderPolicy = Literal["fair", "fifo"]
-Key = tuple[int, bool, float, str, str]
+Key = tuple[int, int, float, str, str]
+
+
+class Given(IntEnum):
+    """What a waiting pod or gang has of what it needs, the most first."""
+
+    PART = 0  # some members of the gang have been placed, and it lacks others up to its minimum
+    CLAIM = 1  # GPUs are claimed for it, which it can use as soon as they are free
+    NOTHING = 2
 
 
 class Standing(NamedTuple):
     """What a waiting pod or gang is ordered by.
 
-    ``is_started``: some members of the gang have been placed, and it lacks others up to its
-    minimum. ``created`` is the creation timestamp of the pod, or of the first member. ``owner`` is
+    ``created`` is the creation timestamp of the pod, or of the first member. ``owner`` is
     the pod's uid, or the gang's name.
     """
 
     priority: int
-    is_started: bool
+    given: Given
     namespace: str
     created: str
     owner: str
 
     @property
-    def age(self) -> tuple[int, bool, str, str]:
+    def age(self) -> tuple[int, int, str, str]:
         """Return what sorts by priority and age, whatever namespaces use."""
-        return -self.priority, not self.is_started, self.created, self.owner
+        return -self.priority, self.given, self.created, self.owner
 
 
 class QueueOrder(Generic[T]):
@@ -41,15 +49,15 @@ class QueueOrder(Generic[T]):
         self._policy, self._share_of = policy, share_of
         self._heap: list[tuple[Key, Standing, T]] = []
 
-    def owners(self) -> set[str]:
-        """Return the owners of the entries that are left."""
-        return {standing.owner for _, standing, _ in self._heap}
+    def entries(self) -> list[tuple[Standing, T]]:
+        """Return the entries that are left, in no particular order."""
+        return [(standing, entry) for _, standing, entry in self._heap]
 
     def key(self, standing: Standing) -> Key:
         """Return what sorts an entry now."""
         share = self._share_of(standing.namespace) if self._policy == "fair" else 0.0
-        priority, is_late, created, owner = standing.age
-        return priority, is_late, share, created, owner
+        priority, given, created, owner = standing.age
+        return priority, given, share, created, owner
 
     def put(self, standing: Standing, entry: T) -> None:
         """Add an entry; no two have the same owner."""

@@ -103,6 +103,13 @@ class Quotas:
             ask = replace(ask, members=ask.members[:number])
         return self.without(ask, left.full_models(min(filter(None, units), default=0)))
 
+    def may_ever_permit(self, ask: Ask) -> bool:
+        """Return whether an ask could be permitted if its namespace used nothing."""
+        quota = self._namespaces.get(_namespace(ask)).quota
+        if quota is None or quota.units is None:
+            return True
+        return sum(map(self.units_of, ask.members[: max(1, ask.least)])) <= quota.units
+
     def exceeding(self, ask: Ask, slots: Sequence[Slot]) -> Reason | frozenset[str]:
         """Return why these slots may not be taken for the members, or the models to leave out.
 

@@ -11,6 +11,7 @@ from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.planning.shapes import Reader
 
+USED_WITHIN_SECONDS: Final = 20.0  # of the 30 for which room is kept
 FIRST_REST_SECONDS: Final = 30.0
 MOST_REST_SECONDS: Final = 300.0
 
@@ -27,8 +28,11 @@ class Kind(NamedTuple):
 class WaitingPods:
     """The pods that only our gate keeps from kube-scheduler, and those of queued namespaces.
 
-    The latter have been created while nothing added the gate. A pod without a gate that does not
-    come although a slot was kept for it rests: other pods get the room.
+    The latter have been created while nothing added the gate. Pods about which no scheduler asks
+    this extender are left out: they would never come for their room.
+
+    A pod rests if a slot was kept for it and it did not come: other pods get the room. Nobody may
+    be able to remove its gate, for example, because an admission webhook is down.
 
     A renewal costs what has changed. ``entered`` counts how often a pod came to those without a
     slot.
@@ -36,10 +40,11 @@ class WaitingPods:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._seen = self._ledger_seen = self._namespaces_seen = -1
+        self._seen = self._ledger_seen = -1
+        self._rules_seen = -1, -1  # versions of namespaces and of the schedulers that ask
         self._known: dict[str, tuple[Kind, _Place]] = {}  # by uid, with and without a slot
         self._queues: dict[Kind, list[_Place]] = {}  # without a slot
-        self._slotted: set[str] = set()
+        self._slotted: dict[str, float] = {}  # by uid, when it got its slot
         self._rests: dict[str, tuple[float, float]] = {}  # by uid, until when, and how long
         self.entered = 0
 
@@ -47,18 +52,17 @@ class WaitingPods:
         """Take in what has changed, pod by pod; other work may run between any two steps."""
         state = self._state
         now, changed = state.pods.changes.now, state.pods.changes.since(self._seen)
-        namespaces = state.namespaces.version
-        if changed is None or self._seen < 0 or namespaces != self._namespaces_seen:
+        rules = state.namespaces.version, state.callers.version
+        if changed is None or self._seen < 0 or rules != self._rules_seen:
             changed = {*self._known, *state.pods.gated, *state.pods.pending}
         reader = Reader(state)
         for uid in changed:
             self._renew(uid, reader)
             yield
-        self._seen, self._namespaces_seen = now, namespaces
+        self._seen, self._rules_seen = now, rules
         for uid in list(self._slotted):
             if state.ledger.slot_of(uid) is None:
-                self._slotted.discard(uid)
-                self._lost_slot(uid)
+                self._lost_slot(uid, self._slotted.pop(uid))
             yield
         yield from self._renew_slots()
         self._end_rests()
@@ -84,11 +88,11 @@ class WaitingPods:
 
     def firsts(self) -> list[tuple[Standing, Kind]]:
         """Return each kind with the standing of its first pod without a slot."""
-        return [(_standing(queue[0], kind), kind) for kind, queue in self._queues.items()]
+        return [(self._standing(queue[0], kind), kind) for kind, queue in self._queues.items()]
 
     def first(self, kind: Kind) -> Standing | None:
         queue = self._queues.get(kind)
-        return _standing(queue[0], kind) if queue else None
+        return self._standing(queue[0], kind) if queue else None
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._known
@@ -102,10 +106,15 @@ class WaitingPods:
         until, _ = self._rests.get(uid, (-inf, 0.0))
         return until if until < inf else -inf
 
+    def unused(self, uid: str) -> float:
+        """Return a number that grows with how often a pod had room and did not come, or 0."""
+        _, seconds = self._rests.get(uid, (0.0, 0.0))
+        return seconds / FIRST_REST_SECONDS
+
     def waiting(self) -> Iterator[tuple[Standing, Kind]]:
         """Yield all pods without a slot."""
         for kind, queue in list(self._queues.items()):
-            yield from ((_standing(place, kind), kind) for place in list(queue))
+            yield from ((self._standing(place, kind), kind) for place in list(queue))
 
     def pod(self, uid: str) -> Pod | None:
         """Return a pod as it is now; None if it does not wait for us any more."""
@@ -117,20 +126,22 @@ class WaitingPods:
         is_queued = self._state.namespaces.is_queued(pod.metadata.namespace)
         if not (pod.waits_for_admission if pod.gates else is_queued):
             return None
+        if not self._state.callers.ask_about(pod):
+            return None
         return pod if self._state.groups.of(uid) is None else None
 
     def took_slot(self, uid: str) -> None:
         self._leave(uid)
-        self._slotted.add(uid)
+        self._slotted[uid] = self._state.clock.monotonic()
 
-    def _lost_slot(self, uid: str) -> None:
-        pod = self.pod(uid)
-        if pod is None or pod.gates:
-            self._enter(uid)
+    def _lost_slot(self, uid: str, since: float) -> None:
+        pod, now = self.pod(uid), self._state.clock.monotonic()
+        if pod is None or (pod.gates and now - since < USED_WITHIN_SECONDS):
+            self._enter(uid)  # its node or GPU has failed, for example
             return
         _, before = self._rests.get(uid, (0.0, 0.0))
         seconds = min(MOST_REST_SECONDS, before * 2 or FIRST_REST_SECONDS)
-        self._rests[uid] = self._state.clock.monotonic() + seconds, seconds
+        self._rests[uid] = now + seconds, seconds
 
     def _end_rests(self) -> None:
         now = self._state.clock.monotonic()
@@ -147,13 +158,13 @@ class WaitingPods:
             return
         if before is not None:
             self._leave(uid)
-            self._slotted.discard(uid)
+            self._slotted.pop(uid, None)
             del self._known[uid]
         if now is None:
             return
         self._known[uid] = now
         if self._state.ledger.slot_of(uid) is not None:
-            self._slotted.add(uid)
+            self._slotted[uid] = self._state.clock.monotonic()
         else:
             self._enter(uid)
 
@@ -187,7 +198,7 @@ class WaitingPods:
         if not queue:
             del self._queues[kind]
 
-
-def _standing(place: _Place, kind: Kind) -> Standing:
-    priority, created, uid = place
-    return Standing(-priority, False, kind.namespace, created, uid)
+    def _standing(self, place: _Place, kind: Kind) -> Standing:
+        priority, created, uid = place
+        given = self._state.head_claims.given(uid)
+        return Standing(-priority, given, kind.namespace, created, uid)

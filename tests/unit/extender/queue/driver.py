@@ -83,8 +83,11 @@ class Queue:
             name = f"{gang}-{number}"
             self.submit(name, units, namespace, gang=gang, minimum=count, **more)
 
-    async def serve(self, seconds: float = 0.0) -> None:
-        """Let the leader work for a while, and bind what kube-scheduler may bind by then."""
+    async def serve(self, seconds: float = 0.0, *, every: float = 1.0) -> None:
+        """Let the leader work for a while, and bind what kube-scheduler may bind by then.
+
+        Both look at everything ``every`` so many seconds.
+        """
         until = self.cluster.time.monotonic() + seconds
         while True:
             await check(self.admission)
@@ -93,7 +96,7 @@ class Queue:
                     await self.cluster.schedule(name)
             if self.cluster.time.monotonic() >= until:
                 return
-            self.cluster.time.now += 1.0
+            self.cluster.time.now += every
             self.cluster.cluster.expire_plans()
             list(GangStages(self.cluster.gangs).expired())
 

@@ -112,6 +112,7 @@ class Scene:
                 tasks.append(asyncio.ensure_future(work))
 
         await self.admission.check(Group())
+        await self.admission.check_claims()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -60,6 +60,7 @@ def stage(sizes=None, labels=None, **more):
 async def check(admission: Admission) -> None:
     async with asyncio.TaskGroup() as tasks:
         await admission.check(tasks)
+        await admission.check_claims()
 
 
 def gated(gang: str, count: int, minimum: int, units: int = 12, **more):

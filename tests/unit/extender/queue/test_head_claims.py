@@ -1,8 +1,16 @@
 """No stream of small pods keeps a large gang or pod waiting for ever."""
 
+import pytest
+
+from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.gangs.rights import EVERY_SECONDS
 from extender.queue.head_claims import TRIED_AFTER_SECONDS
+from gpushare.errors import ApiError
+from gpushare.objects.model import Container, Resources, Taint
+from gpushare.objects.scheduling import Toleration
+from tests.builders import node
 from tests.unit.extender.queue.driver import Queue
+from tests.unit.extender.scripted import changed
 
 TEN_GPUS = dict.fromkeys("abcde", (8, 8))
 RUN_SECONDS = 20
@@ -194,3 +202,128 @@ async def test_a_claim_stays_as_long_as_pods_that_use_it_end():
         queue.end(uid)
     await queue.serve(3)
     assert len(queue.bound(f"gang-{n}" for n in range(3))) == 3
+
+
+def with_cpu(queue: Queue, name: str, cpu: str) -> None:
+    made = queue.cluster.kube.pods[name]
+    limits = {**made.spec.containers[0].resources.limits, "cpu": cpu}
+    container = Container("main", Resources(limits, limits))
+    queue.cluster.add(changed(made, spec={"containers": (container,)}))
+
+
+def take_cpu(queue: Queue, at: str) -> None:
+    queue.state.use.put("uid-web", at, (("cpu", 6000), ("pods", 1000)))
+
+
+def put_taint(queue: Queue, at: str) -> None:
+    taints = (Taint("maintenance", "NoSchedule"),)
+    queue.cluster.put_node(changed(queue.cluster.nodes[at], spec={"taints": taints}))
+
+
+def put_other_label(queue: Queue, at: str) -> None:
+    queue.cluster.put_node(changed(queue.cluster.nodes[at], {"labels": {"pool": "other"}}))
+
+
+@pytest.mark.parametrize("change", [take_cpu, put_taint, put_other_label])
+async def test_what_its_owner_cannot_use_any_more_is_claimed_for_it_no_longer(change):
+    queue = Queue({}, order="fifo", reserve_after_seconds=30)
+    for name in ("n", "m"):
+        amounts = {**node(name, 8).allocatable, "cpu": "8"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        queue.cluster.put_node(changed(node(name, 8), {"labels": {"pool": "ours"}}, status=status))
+    for name in ("one", "two"):
+        queue.submit(name, 8)
+    await queue.serve(1)
+    queue.submit("first", 8, node_selector={"pool": "ours"})
+    with_cpu(queue, "first", "6")
+    await queue.serve(2)
+    queue.submit("other", 8, tolerations=(Toleration("maintenance", "Exists"),))
+    await queue.serve(60)
+    (claim,) = queue.state.head_claims
+    at = claim.slots[0].node
+    change(queue, at)
+    await queue.serve(5)
+    queue.end(*(name for name, where in queue.cluster.bound().items() if where == at))
+    await queue.serve(10)
+    assert queue.cluster.bound()["other"] == at
+    queue.end(*queue.bound({"one", "two"}))
+    await queue.serve(10)
+    assert queue.bound() == {"first", "other"}
+
+
+@pytest.mark.parametrize("order", ["fair", "fifo"])
+@pytest.mark.parametrize("backfill", [True, False])
+async def test_of_equal_requests_that_for_which_a_gpu_is_claimed_gets_it(order, backfill):
+    queue = Queue({"n": (16,)}, order=order, backfill=backfill, reserve_after_seconds=30)
+    queue.submit("runs", 16, "other")
+    await queue.serve(1)
+    queue.submit("a", 16, "team-a")
+    await queue.serve(2)
+    queue.submit("b", 16, "team-b")
+    await queue.serve(60)
+    queue.end("runs")
+    await queue.serve(3)
+    assert queue.bound() == {"a"}
+    queue.end("a")
+    await queue.serve(3)
+    assert queue.bound() == {"b"}
+
+
+async def test_what_can_never_start_holds_up_nobody_without_backfill():
+    queue = Queue({"n": (8, 8)}, order="fifo", backfill=False)
+    queue.namespace("small", "8")
+    queue.submit("over-quota", 16, "small", node_selector={"none": ""})
+    queue.submit("nowhere", 8, node_selector={"none": ""})
+    queue.submit_gang("huge", 3, 8)
+    queue.submit("fits", 8)
+    await queue.serve(30)
+    assert queue.bound() == {"fits"}
+
+
+async def test_a_pod_that_cannot_be_released_keeps_no_gpu_for_longer_than_it_rests():
+    queue = Queue({"n": (8,)}, order="fifo")
+    release = queue.api.release_pod
+
+    async def release_pod(pod, patch):
+        if pod.metadata.name == "stuck":
+            raise ApiError("failed calling webhook", code=500)
+        await release(pod, patch)
+
+    queue.api.release_pod = release_pod
+    queue.submit("stuck", 8)
+    queue.submit("next", 8)
+    await queue.serve(HELD_SECONDS + 2)
+    assert queue.bound() == {"next"}
+
+
+async def test_a_gang_that_does_not_come_to_its_room_claims_less_and_less():
+    """Its pods never come: a volume keeps them from all nodes, for example."""
+    queue = Queue({"n": (8, 8, 8, 8)}, order="fifo", reserve_after_seconds=30)
+    queue.ignored.update(f"gang-{number}" for number in range(4))
+    idle = seconds = 0
+    ends: dict[str, float] = {}
+    for number in range(600):
+        if number == 5:
+            queue.submit_gang("gang", 4, 8)
+        for more in range(4 - sum(name.startswith("s-") for name in queue.gated())):
+            queue.submit(f"s-{number}-{more}", 8)
+        await queue.serve(10, every=5.0)
+        now, bound = queue.cluster.time.monotonic(), queue.bound()
+        for name in bound:
+            if ends.setdefault(name, now + RUN_SECONDS) <= now:
+                queue.end(name)
+        if number >= 300:
+            idle += 4 - len(bound)
+            seconds += 4
+    assert idle / seconds < 0.15
+
+
+async def test_nothing_is_kept_for_pods_of_a_scheduler_that_does_not_ask():
+    queue = Queue({"n": (8, 8)}, order="fifo", reserve_after_seconds=10)
+    queue.submit("foreign", 8, scheduler_name="somebody-else")
+    for number in range(2):
+        queue.submit(f"ours-{number}", 8)
+    await queue.serve(60)
+    assert queue.bound() == {"ours-0", "ours-1"}
+    assert queue.gated() == {"foreign"}
+    assert queue.cluster.held == 0

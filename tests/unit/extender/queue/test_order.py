@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decisions.queue.order import QueueOrder, Standing
+from extender.decisions.queue.order import Given, QueueOrder, Standing
 
 NAMESPACES = ("a", "b", "c")
 
@@ -11,7 +11,7 @@ standings = st.lists(
     st.builds(
         Standing,
         st.integers(-1, 1),
-        st.booleans(),
+        st.sampled_from(Given),
         st.sampled_from(NAMESPACES),
         st.sampled_from(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
         st.text("xyz", min_size=1, max_size=3),
@@ -48,5 +48,5 @@ def test_priority_comes_before_everything_and_a_started_gang_before_others_of_it
         order.put(standing, None)
     popped = []
     while (found := order.pop()) is not None:
-        popped.append((-found[0].priority, not found[0].is_started))
+        popped.append((-found[0].priority, found[0].given))
     assert popped == sorted(popped)

@@ -163,17 +163,6 @@ def a_gate_of_kueue():
 
 
 @case(
-    "a place is kept for it (n, GPU 0), and gpushare removes its scheduling gate now.",
-    "No place in the queue: room is kept for it.",
-    "Starting",
-)
-def room_is_kept():
-    made = scene()
-    made.pod("p", 4)
-    return made
-
-
-@case(
     "no node can grant its request: container main asks for aliyun.com/gpu-mem: 'many' is not"
     " a Kubernetes quantity: write a whole number of units.",
     "No place in the queue: it cannot start as it is.",
@@ -359,3 +348,19 @@ async def test_explain_says_why_and_where_a_pod_waits(made, about, says, place, 
     assert found.says == says
     assert (found.queue.text if found.queue else "") == place
     assert (found.queue.reason if found.queue else "") == reason
+
+
+async def test_explain_says_that_room_is_kept_and_then_that_the_pod_did_not_come_to_it():
+    made = scene()
+    made.pod("p", 4)
+    await made.round()  # the API server does not answer the release
+    found = made.explained("p")
+    assert found.says == (
+        "a place is kept for it (n, GPU 0), and gpushare removes its scheduling gate now."
+    )
+    assert found.queue.text == "No place in the queue: room is kept for it."
+    await made.go_on()
+    await made.round()
+    assert made.explained("p").queue.text == (
+        "No place in the queue: it had room and did not use it in time. It is tried again in 30s."
+    )
