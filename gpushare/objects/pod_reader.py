@@ -180,6 +180,7 @@ class _Spec(msgspec.Struct, rename="camel"):
     topology_spread_constraints: msgspec.Raw = _ABSENT
     scheduling_gates: msgspec.Raw = _ABSENT
     runtime_class_name: str | None = None
+    scheduler_name: str | None = None
     scheduling_group: SchedulingGroup | None = None
     volumes: msgspec.Raw = _ABSENT
     resource_claims: msgspec.Raw = _ABSENT
@@ -288,6 +289,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
             spec.scheduling_gates, tuple[SchedulingGate, ...], "spec.schedulingGates"
         ),
         runtime_class_name=spec.runtime_class_name,
+        scheduler_name=spec.scheduler_name,
         scheduling_group=spec.scheduling_group,
         volumes=_VOLUME if _names_any(spec.volumes, _NAMES_OF_VOLUMES) else None,
         resource_claims=_CLAIM if len(spec.resource_claims) > len(_NULL) else None,

@@ -1,6 +1,9 @@
 """A pod of any size is read within bounds, and its share is counted regardless."""
 
+import builtins
 import tracemalloc
+import types
+from typing import get_args, get_origin
 
 import msgspec
 import pytest
@@ -319,6 +322,42 @@ def test_a_large_pod_is_read_like_a_small_one(found):
     small = msgspec.json.encode(found)
     large = msgspec.json.encode(found | {"padding": "x" * MOST_AT_ONCE})
     assert read_pod(large) == read_pod(small)
+
+
+WORDS = {
+    "annotations": dict.fromkeys(pod_reader.ANNOTATIONS, "x"),
+    "labels": dict.fromkeys(pod_reader.LABELS, "x"),
+}
+OURS = {"gpushare.aliyun.com/excess", "gpushare.aliyun.com/edited"}  # never in the API's JSON
+
+
+def filled(kind: object, name: str = "") -> object:
+    """Return JSON in which each field of a type of the model is set."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = msgspec.structs.fields(kind)
+        return {"name": "x"} | {
+            each.encode_name: filled(each.type, each.encode_name)
+            for each in fields
+            if each.encode_name not in OURS
+        }
+    parts = [each for each in get_args(kind) if each not in {type(None), Ellipsis}]
+    match get_origin(kind):
+        case types.UnionType:
+            return filled(parts[0], name)
+        case builtins.tuple:
+            return [filled(parts[0])]
+        case builtins.dict:
+            return WORDS.get(name, {"cpu": "1"})
+    return {bool: True, int: 7}.get(kind, ENV_VISIBLE_DEVICES if name == "name" else "x")
+
+
+def test_each_field_of_a_pod_is_read_whatever_its_size():
+    found = filled(Pod)
+    small, large = read(found), read(found | {"padding": "x" * MOST_AT_ONCE})
+    assert large == small
+    for part in (small, small.metadata, small.spec, *small.containers):
+        unset = [each for each in part.__struct_fields__ if not getattr(part, each)]
+        assert set(unset) <= {"excess", "was_edited"}
 
 
 states = st.sampled_from(
