@@ -35,6 +35,21 @@ _MINIMUM: Final = {
     Source.KUEUE: "the annotation kueue.x-k8s.io/pod-group-total-count of all its pods",
 }
 
+# What each kind of controller waits for, and what to write.
+_WAITS_FOR_READY: Final = {
+    "StatefulSet": (
+        "creates its next pod only when the last one is Ready. Create it again with "
+        "podManagementPolicy: Parallel."
+    ),
+    "LeaderWorkerSet": (
+        "creates the workers only when the leader is Ready. Set startupPolicy: LeaderCreated."
+    ),
+    "MPIJob": (
+        "creates the launcher only when the workers are Ready. Create it again with "
+        "launcherCreationPolicy: AtStartup."
+    ),
+}
+
 
 def view(gang: GangFacts, now: float) -> GangView:
     """Return a gang as JSON, with its sentence; ``now`` is in seconds since 1970."""
@@ -92,6 +107,10 @@ def _members(gang: GangFacts) -> str:
         text += (
             f". {counted(foreign, 'pod')} {_verb(foreign, 'count', 'counts')} once the scheduling "
             f"gates of others are removed: {_names(sorted(gang.foreign_gates))}."
+        )
+    if gang.waits_for_ready:
+        text += (
+            f" Likely cause: its {gang.waits_for_ready} {_WAITS_FOR_READY[gang.waits_for_ready]}"
         )
     if foreign < missing:
         text += f" If no more pods are to come, lower {_MINIMUM[gang.key.source]}."

@@ -36,6 +36,7 @@ from gpushare.planning.planner import Planner
 from gpushare.preemption.model import PreemptionWorld, Rules
 
 ASSUMED: Final = "the PodGroup, which is not in the question: all pods were assumed to be needed"
+CREATED: Final = "whether the controller creates all pods before the first is Ready"
 
 
 class Part(msgspec.Struct):
@@ -209,4 +210,4 @@ def _not_checked(question: GangQuestion, *, is_assumed: bool) -> list[str]:
     )
     assumed = [ASSUMED] if is_assumed else []
     budgets = [BUDGETS] if question.evict else []
-    return [*assumed, *listed, *budgets]
+    return [*assumed, CREATED, *listed, *budgets]

@@ -5,7 +5,7 @@ page and inspect show the same sentence.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import merge
@@ -18,7 +18,7 @@ from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.preemptions import PreemptionFacts
 from gpushare.answers.queue.over_quota import OverQuota
 from gpushare.cards.model import Request
-from gpushare.contract import GATE_ADMISSION
+from gpushare.contract import GATE_ADMISSION, LABEL_JOB_ROLE, LABEL_WORKER_INDEX
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
@@ -79,7 +79,8 @@ class GangFacts:
     never evicted. ``ending``: the pods of a gang all of whose pods are being deleted.
     ``gates_stay``: members have gpushare's gate, and the extender may not remove it. ``evicting``:
     the pods that are evicted for it. ``over_quota``: ``no_plan`` is about the quota of its
-    namespace.
+    namespace. ``waits_for_ready`` is the kind of a controller that may create more members only
+    when the present ones are Ready.
     """
 
     key: GroupKey
@@ -106,6 +107,7 @@ class GangFacts:
     gates_stay: bool = False
     evicting: PreemptionFacts | None = None
     over_quota: OverQuota | None = None
+    waits_for_ready: str = ""
 
 
 def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:
@@ -144,6 +146,7 @@ def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) 
         complete_seconds=group.complete_seconds or 0.0,
         bare=sum(bool(pod.node) and not pod.has_controller for pod in present),
         ending=len(group.members) if group.is_ending else 0,
+        waits_for_ready=waits_for_ready(present) if phase is Phase.WAITING_FOR_MEMBERS else "",
     )
 
 
@@ -165,6 +168,23 @@ def shapes_of(
             continue
         counted[request.card_count, request.units_per_card * unit_mib] += 1
     return tuple(Shape(number, *shape) for shape, number in counted.items())
+
+
+def waits_for_ready(members: Sequence[Pod]) -> str:
+    """Return the kind of the controller that may create more members only when these are Ready.
+
+    Its setting is not in the pods. A StatefulSet has then exactly one pod without a node
+    (pkg/controller/statefulset, monotonic), a LeaderWorkerSet only leaders, an MPIJob no launcher.
+    """
+    waiting = [pod for pod in members if not pod.node]
+    owners = [(owner.kind, owner.uid) for pod in waiting if (owner := pod.controller)]
+    if waiting and all(pod.labels.get(LABEL_WORKER_INDEX) == "0" for pod in members):
+        return "LeaderWorkerSet"
+    has_launcher = any(pod.labels.get(LABEL_JOB_ROLE) == "launcher" for pod in members)
+    if not has_launcher and any(kind == "MPIJob" for kind, _ in owners):
+        return "MPIJob"
+    numbers = Counter(each for each in owners if each[0] == "StatefulSet")
+    return "StatefulSet" if 1 in numbers.values() else ""
 
 
 class GangView(msgspec.Struct, rename="camel"):

@@ -311,10 +311,15 @@ class Pod(_Object, gc=False, frozen=True):
         )
 
     @property
+    def controller(self) -> OwnerReference | None:
+        """Return the controller that replaces the pod when it is deleted; None if there is none."""
+        owners = self.metadata.owner_references or ()
+        return next((owner for owner in owners if owner.controller), None)
+
+    @property
     def controller_uid(self) -> str:
         """Return the uid of the controller, or an empty string."""
-        owners = self.metadata.owner_references or ()
-        return next((owner.uid for owner in owners if owner.controller), "")
+        return self.controller.uid if self.controller is not None else ""
 
     @property
     def priority(self) -> int:

@@ -21,12 +21,16 @@ _WORKLOADS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``pod`` as JSON; ``what`` names the document; ``skipped`` those that create no pods."""
+    """``pod`` as JSON; ``what`` names the document; ``skipped`` those that create no pods.
+
+    ``controller`` is set if it creates the next pod only when the last one is Ready.
+    """
 
     pod: dict[str, Any]
     count: int
     what: str
     skipped: tuple[str, ...] = ()
+    controller: dict[str, Any] | None = None
 
     @property
     def counted(self) -> str:
@@ -115,7 +119,19 @@ def _read(document: dict[str, Any], source: str) -> Wanted | None:
     count = _mapping(document.get("spec")).get(number, 1) if number else 1
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise SettingsError(f"{source}: {_name(document)} has {number} {count!r}: write a number")
-    return Wanted(pod, max(1, count), _name(document))
+    name = str(named["name"])
+    return Wanted(pod, max(1, count), _name(document), controller=one_by_one(document, name))
+
+
+def one_by_one(document: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return the owner reference of a workload whose next pod waits until the last one is Ready.
+
+    Return None for a workload that creates its pods at once.
+    """
+    spec = _mapping(document.get("spec"))
+    if document["kind"] != "StatefulSet" or spec.get("podManagementPolicy") == "Parallel":
+        return None
+    return {"kind": "StatefulSet", "name": name, "uid": f"StatefulSet {name}", "controller": True}
 
 
 def _name(document: Mapping[str, Any]) -> str:

@@ -16,12 +16,13 @@ from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.groups.pod_groups import API_GROUPS, PodGroupMeta, PodGroupObject, value_of
-from gpushare.groups.sources import key_of
+from gpushare.groups.sources import key_of, minimum_of
 from gpushare.objects.model import Pod, PodStatus
 from gpushare.objects.pod_requests import requests_of
 from gpushare.text.amounts import MIB_PER_GIB
 from gpusharectl.manifests import kubernetes_keys, resource_rules
 from gpusharectl.manifests.kubernetes_keys import Path
+from gpusharectl.manifests.manifest import one_by_one
 from gpusharectl.manifests.yaml_lines import Document
 from gpusharectl.simulate.node_documents import NodeDocuments, NodeEvent, has_large_gpus, unit_of
 from gpusharectl.simulate.notes import Notes
@@ -128,11 +129,15 @@ class _Builder:
         self._pods: dict[str, tuple[int, int | None]] = {}
         self._nodes = NodeDocuments(unit_mib)
         self._gangs: set[GroupKey] = set()  # with members that request GPU memory
+        self._later: set[str] = set()  # uids of pods that come when another one is Ready
 
     def finish(self) -> Scenario:
         pods, self.scenario.pods = self.scenario.pods, []
+        never = self._never_start(event.pod for event in pods)
         for event in pods:
             pod = event.pod
+            if pod.uid in self._later and key_of(pod) in never:
+                continue
             if pod.node or asks_for_share(pod) or key_of(pod) in self._gangs:
                 self.scenario.pods.append(event)
             else:
@@ -141,6 +146,20 @@ class _Builder:
             self.scenario.pods.sort(key=lambda each: each.pod.metadata.creation_timestamp or "~")
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
         return self.scenario
+
+    def _never_start(self, pods: Iterable[Pod]) -> set[GroupKey]:
+        """Return the gangs that need more members than exist before one of them is Ready."""
+        minima = {each.key: each.minimum or 0 for each in self.scenario.pod_groups}
+        first: Counter[GroupKey] = Counter()
+        for pod in pods:
+            key = key_of(pod)
+            if key is None:
+                continue
+            first[key] += pod.uid not in self._later
+            stated = minimum_of(pod, key.source)
+            if isinstance(stated, int):
+                minima[key] = max(minima.get(key, 0), stated)
+        return {key for key, number in first.items() if number < minima.get(key, 0)}
 
     def add(self, doc: Document) -> None:
         kind = doc.value.get("kind")
@@ -197,7 +216,11 @@ class _Builder:
         if not isinstance(inner, dict):
             raise doc.wrong(("spec", "template", "metadata"), "expected a mapping")
         value = {
-            "metadata": {**inner, "namespace": metadata.get("namespace")},
+            "metadata": {
+                **inner,
+                "namespace": metadata.get("namespace"),
+                "ownerReferences": [owner] if (owner := one_by_one(doc.value, name)) else None,
+            },
             "spec": template.get("spec"),
             "status": None,
         }
@@ -207,6 +230,8 @@ class _Builder:
             made = convert(doc, place, present(value), Pod)
             for number in range(first, first + count):
                 self._put(doc, place, made, f"{name}-{number}", times)
+                if owner and number > first:
+                    self._later.add(f"{made.metadata.namespace or 'default'}/{name}-{number}")
 
     def _put(self, doc: Document, place: Path, pod: Pod, name: str, times: Times) -> None:
         at, delete = times

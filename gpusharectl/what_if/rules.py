@@ -9,7 +9,8 @@ import msgspec
 from gpushare.errors import UNDECODABLE, SettingsError
 from gpushare.groups.model import GroupKey, PodGroup
 from gpushare.groups.pod_groups import API_GROUPS, PodGroupMeta, PodGroupObject, value_of
-from gpushare.groups.sources import key_of
+from gpushare.groups.sources import key_of, minimum_of
+from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
 from gpusharectl.manifests.manifest import Wanted
 
@@ -27,14 +28,33 @@ class WantedGang:
         return f"gang {self.key.name} ({'; '.join(each.counted for each in self.parts)})"
 
     def body(self, pods: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the question about these pods, one for each part."""
-        parts = [
-            {"pod": pod, "count": part.count} for pod, part in zip(pods, self.parts, strict=True)
-        ]
-        found: dict[str, Any] = {"pods": parts}
+        """Return the question about these pods, one for each part.
+
+        It is about the pods that exist before one of them is Ready if these are too few.
+        """
+        minimum = self._minimum
+        is_stuck = minimum > sum(1 if part.controller else part.count for part in self.parts)
+        found: dict[str, Any] = {"pods": []}
+        for pod, part in zip(pods, self.parts, strict=True):
+            one = {"pod": pod, "count": part.count}
+            if is_stuck and part.controller is not None:
+                meta = {**pod["metadata"], "ownerReferences": [part.controller]}
+                one = {"pod": {**pod, "metadata": meta}, "count": 1}
+            found["pods"].append(one)
         if self.pod_group is not None:
             found |= {"minimum": self.pod_group.minimum, "zoneKey": self.pod_group.zone_key}
+        elif is_stuck and self.key.source in API_GROUPS:
+            found["minimum"] = minimum
         return found
+
+    @property
+    def _minimum(self) -> int:
+        """Return how many pods have to start together; all, if no PodGroup of the file says it."""
+        if self.key.source in API_GROUPS:
+            stated = self.pod_group.minimum if self.pod_group is not None else None
+            return stated or sum(part.count for part in self.parts)
+        minima = (minimum_of(pod, self.key.source) for pod in map(_pod, self.parts) if pod)
+        return max((each for each in minima if isinstance(each, int)), default=0)
 
 
 def gang_of(
@@ -56,8 +76,13 @@ def gang_of(
 
 
 def _key(found: Wanted) -> GroupKey | None:
+    pod = _pod(found)
+    return key_of(pod) if pod is not None else None
+
+
+def _pod(found: Wanted) -> Pod | None:
     try:
-        return key_of(read_pod(msgspec.Raw(msgspec.json.encode(found.pod))))
+        return read_pod(msgspec.Raw(msgspec.json.encode(found.pod)))
     except (TypeError, *UNDECODABLE):
         return None  # the question about the pod says what is wrong
 

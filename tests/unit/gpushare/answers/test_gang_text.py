@@ -55,6 +55,15 @@ CASES = [
         {"members": 1, "minimum": 2, "source": Source.POD_GROUP},
     ),
     Case(
+        "a controller that may wait for Ready pods is named, with what to write",
+        "Waiting for 7 of 8 members; 1 exists. Likely cause: its StatefulSet creates its next pod "
+        "only when the last one is Ready. Create it again with podManagementPolicy: Parallel. If "
+        "no more pods are to come, lower the label pod-group.scheduling.sigs.k8s.io/min-available "
+        "of all its pods.",
+        Phase.WAITING_FOR_MEMBERS,
+        {"members": 1, "waits_for_ready": "StatefulSet"},
+    ),
+    Case(
         "members that another program holds back are named by its gate",
         "Waiting for 3 of 8 members. 3 pods count once the scheduling gates of others are removed: "
         "kueue.x-k8s.io/admission.",

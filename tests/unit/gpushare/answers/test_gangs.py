@@ -12,11 +12,13 @@ from gpushare.contract import (
     LABEL_CARD_COUNT,
     LABEL_GANG,
     LABEL_GANG_MINIMUM,
+    LABEL_JOB_ROLE,
     LABEL_POD_GROUP,
+    LABEL_WORKER_INDEX,
 )
 from gpushare.groups.index import Groups
 from gpushare.ledger.holds import Hold, Slot
-from gpushare.objects.model import Pod
+from gpushare.objects.model import OwnerReference, Pod
 from gpushare.objects.scheduling import SchedulingGate
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
@@ -34,6 +36,11 @@ def member(name: str, units: int | None = 20 * GIB, minimum: int = 4, **more) ->
         meta["deletion_timestamp"] = "2026-01-01T00:00:00Z"
     made = annotated(pod(name, units, labels=labels, **more), {}, **meta)
     return replaced(made, "spec", scheduling_gates=gates or None)
+
+
+def owned(kind: str, *pods: Pod) -> list[Pod]:
+    owner = OwnerReference(True, kind, "set", "uid-set")
+    return [replaced(each, "metadata", owner_references=(owner,)) for each in pods]
 
 
 def cluster_of(*pods: Pod, nodes=None) -> ListedCluster:
@@ -61,6 +68,29 @@ def test_a_gang_shows_its_members_bound_or_gated_and_what_the_others_request() -
     assert (found.members, found.minimum, found.bound, found.gated) == (4, 4, 1, 1)
     assert found.phase == Phase.WAITING_FOR_ROOM
     assert "1 x 2 GPUs with 20 GiB on each, 1 x 20 GiB and 1 pod without GPU memory" in found.text
+
+
+WORKER = {LABEL_JOB_ROLE: "worker"}
+LEADER = {LABEL_WORKER_INDEX: "0"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "says"),
+    [
+        (owned("StatefulSet", member("a")), "podManagementPolicy: Parallel"),
+        (owned("StatefulSet", member("a", node="n"), member("b")), "podManagementPolicy: Parallel"),
+        (owned("StatefulSet", member("a", labels=LEADER)), "startupPolicy: LeaderCreated"),
+        (owned("MPIJob", member("a", labels=WORKER)), "launcherCreationPolicy: AtStartup"),
+        (owned("StatefulSet", member("a"), member("b")), ""),  # creates them at once
+        (owned("MPIJob", member("a", labels={LABEL_JOB_ROLE: "launcher"})), ""),
+        (owned("Job", member("a")), ""),
+        ([member("a")], ""),
+    ],
+)
+def test_a_controller_that_may_wait_for_ready_pods_is_named_with_the_remedy(pods, says) -> None:
+    text = the_gang(*pods).text
+    assert says in text
+    assert ("Likely cause" in text) == bool(says)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """In a simulation a gang starts as a whole or not at all."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,39 @@ def test_of_two_gangs_with_interleaved_pods_one_starts_and_the_other_takes_nothi
     assert group.sentence.startswith(
         "it is a member of gang b. No room for 3 x 10 GiB together: 1 fits now."
     )
+
+
+def workload(kind, replicas, minimum, policy=""):
+    prefix = "pod-group.scheduling.sigs.k8s.io"
+    labels = f'{{{prefix}/name: a, {prefix}/min-available: "{minimum}"}}'
+    number = "parallelism" if kind == "Job" else "replicas"
+    return (
+        f"kind: {kind}\nmetadata: {{name: set}}\nspec:\n  {number}: {replicas}\n{policy}"
+        f"  template:\n    metadata: {{labels: {labels}}}\n    spec:\n      containers: "
+        "[{name: main, resources: {limits: {aliyun.com/gpu-mem: 10}}}]\n"
+    )
+
+
+def test_a_set_whose_next_pod_waits_for_the_last_one_never_completes_its_gang():
+    step = last(node_text("n1", "4 x 16"), workload("StatefulSet", 4, 4))
+    assert (where(step), waiting(step)) == ({}, ["set-0"])
+    assert "Create it again with podManagementPolicy: Parallel." in step.waiting[0].sentence
+    step = last(node_text("n1", "4 x 16"), workload("StatefulSet", 4, 4), member("b", "a", 4))
+    assert (where(step), waiting(step)) == ({}, ["set-0", "b"])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [workload("StatefulSet", 4, 4, "  podManagementPolicy: Parallel\n")],
+        [workload("StatefulSet", 4, 1)],
+        [workload("StatefulSet", 3, 2), member("b", "a", 2)],
+        [workload("Job", 4, 4)],
+    ],
+)
+def test_a_gang_starts_whose_minimum_exists_before_a_pod_is_ready(texts):
+    step = last(node_text("n1", "4 x 16"), *texts)
+    assert (len(where(step)), waiting(step)) == (4, [])
 
 
 def test_a_gang_waits_for_its_last_member_and_then_starts_at_once():

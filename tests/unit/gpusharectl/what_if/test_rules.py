@@ -63,6 +63,32 @@ def test_a_pod_group_in_the_file_states_the_minimum():
         assert found(job("a", IN_GROUP, 4), pod_group({"minMember": 2}, **other)).pod_group is None
 
 
+def stateful_set(labels, replicas, **spec):
+    found = job("set", labels)
+    found["spec"] |= {"replicas": replicas, **spec}
+    return found | {"kind": "StatefulSet"}
+
+
+def counts(*documents):
+    gang = found(*documents)
+    return [part["count"] for part in gang.body(part.pod for part in gang.parts)["pods"]]
+
+
+def test_of_a_set_that_waits_for_each_pod_to_be_ready_only_the_first_is_asked_about():
+    assert counts(stateful_set(LABELS, 3)) == [1]
+    assert counts(stateful_set(LABELS, 3), job("server", LABELS)) == [1, 1]
+    assert counts(stateful_set(IN_GROUP, 3), pod_group({"minMember": 2})) == [1]
+    gang = found(stateful_set(IN_GROUP, 3))
+    body = gang.body(part.pod for part in gang.parts)
+    assert (body["pods"][0]["count"], body["minimum"]) == (1, 3)
+
+
+def test_of_a_set_whose_gang_starts_with_the_first_pod_all_are_asked_about():
+    assert counts(stateful_set(LABELS, 3, podManagementPolicy="Parallel")) == [3]
+    assert counts(stateful_set(LABELS, 3), job("servers", LABELS, 2)) == [3, 2]
+    assert counts(stateful_set(IN_GROUP, 3), pod_group({"minMember": 1})) == [3]
+
+
 def test_a_native_pod_group_states_the_zone_too():
     pods = job("a", {}, 4)
     pods["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
