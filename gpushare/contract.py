@@ -36,6 +36,8 @@ LABEL_POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 LABEL_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LABEL_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 LABEL_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+# Pod label, Deployment controller: what it adds to its name for that of the ReplicaSet.
+LABEL_TEMPLATE_HASH: Final = "pod-template-hash"
 
 # Pod annotation, user: the node label whose value is the same for all members of the gang.
 ANNOTATION_GANG_ZONE: Final = "gpushare.aliyun.com/gang-zone"

@@ -33,7 +33,8 @@ class Holders(World, Protocol):
 class Ending(msgspec.Struct, rename="camel", omit_defaults=True):
     """A pod whose end makes room; the names are empty if the caller may not see its namespace.
 
-    ``lower``: kube-scheduler may evict it for the pod in question.
+    ``lower``: kube-scheduler may evict it for the pod in question. ``updated``: the pod in question
+    is to replace it in an update of their Deployment, which ends it only when that pod is Ready.
     """
 
     namespace: str
@@ -42,6 +43,7 @@ class Ending(msgspec.Struct, rename="camel", omit_defaults=True):
     priority: int
     terminating: bool = False
     lower: bool = False
+    updated: bool = False
 
 
 @dataclass(slots=True)
@@ -167,6 +169,7 @@ class _Search:
             priority,
             holder is not None and holder.metadata.deletion_timestamp is not None,
             priority < pod.priority and pod.spec.preemption_policy != "Never",
+            holder is not None and _is_update(pod, holder),
         )
 
     def _is_enough(self, room: NodeRoom, ended: list[Share]) -> bool:
@@ -187,6 +190,11 @@ class _Search:
             for name in left.keys() & freed.keys():
                 left[name] += freed[name]
         return not insufficient(left, self._asked)
+
+
+def _is_update(new: Pod, old: Pod) -> bool:
+    is_same = new.metadata.namespace == old.metadata.namespace and new.deployment == old.deployment
+    return bool(new.deployment) and is_same and new.controller_uid != old.controller_uid
 
 
 def _likelihood(pod: Ending) -> tuple[bool, bool, int, str, str]:

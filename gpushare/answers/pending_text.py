@@ -265,7 +265,17 @@ def _helps(found: Pending) -> str:
         helps.append(_when(found))
     # Other rules of kube-scheduler may exclude the nodes with room.
     fits = "Its GPU memory fits" if found.not_judged else "It fits"
-    return f" {fits} {', or '.join(helps)}." if helps else ""
+    return f" {fits} {', or '.join(helps)}.{_update(found)}" if helps else ""
+
+
+def _update(found: Pending) -> str:
+    """Return what to change if only an update of the pod's own Deployment could make room."""
+    if not found.ends or not all(each.updated for each in found.ends):
+        return ""
+    return (
+        " But the update of its Deployment ends the old pod only when this one is Ready: set "
+        "strategy.type to Recreate, or rollingUpdate.maxSurge to 0."
+    )
 
 
 def _when(found: Pending) -> str:

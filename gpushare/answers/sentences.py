@@ -100,6 +100,7 @@ class Sentences:
             pod.condition("PodScheduled"),
             meta.deletion_timestamp is None,
             meta.namespace,
+            pod.deployment,
             only,
         )
 

@@ -14,6 +14,7 @@ from gpushare.contract import (
     CDI_ANNOTATIONS,
     CDI_OF_CARDS,
     GATE_ADMISSION,
+    LABEL_TEMPLATE_HASH,
     RESOURCE_MEMORY,
 )
 from gpushare.objects.scheduling import (
@@ -320,6 +321,13 @@ class Pod(_Object, gc=False, frozen=True):
     def controller_uid(self) -> str:
         """Return the uid of the controller, or an empty string."""
         return self.controller.uid if self.controller is not None else ""
+
+    @property
+    def deployment(self) -> str:
+        """Return the name of the Deployment whose ReplicaSet the pod is of, or an empty string."""
+        owner, suffix = self.controller, f"-{self.labels.get(LABEL_TEMPLATE_HASH)}"
+        is_of_one = owner is not None and owner.kind == "ReplicaSet" and owner.name.endswith(suffix)
+        return owner.name.removesuffix(suffix) if owner is not None and is_of_one else ""
 
     @property
     def priority(self) -> int:

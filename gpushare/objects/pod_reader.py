@@ -107,6 +107,7 @@ LABELS: Final = dict.fromkeys(
         contract.LABEL_WORKER_INDEX,
         contract.LABEL_REPLICA_INDEX,
         contract.LABEL_JOB_ROLE,
+        contract.LABEL_TEMPLATE_HASH,
         contract.LABEL_PREEMPTIBLE,
         contract.LABEL_PLACEHOLDER,
     ),

@@ -17,10 +17,19 @@ from gpushare.contract import (
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
     LABEL_CARD_COUNT,
+    LABEL_TEMPLATE_HASH,
     RESOURCE_MEMORY,
 )
 from gpushare.ledger.accounts import Reserve
-from gpushare.objects.model import Container, EnvVar, Node, Pod, PodCondition, Resources
+from gpushare.objects.model import (
+    Container,
+    EnvVar,
+    Node,
+    OwnerReference,
+    Pod,
+    PodCondition,
+    Resources,
+)
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
@@ -84,6 +93,12 @@ def allocating(found: Node, **amounts: str) -> Node:
 def refused(found: Pod, message: str) -> Pod:
     conditions = (PodCondition("PodScheduled", "False", "Unschedulable", message),)
     return replaced(found, "status", conditions=conditions)
+
+
+def of_deployment(found: Pod, name: str, template: str) -> Pod:
+    owner = OwnerReference(True, "ReplicaSet", f"{name}-{template}", f"uid-{template}")
+    labels = {**found.labels, LABEL_TEMPLATE_HASH: template}
+    return replaced(found, "metadata", owner_references=(owner,), labels=labels)
 
 
 GATED = replaced(asks(30000), "spec", scheduling_gates=(SchedulingGate("kueue.x-k8s.io/queue"),))
@@ -422,6 +437,32 @@ CASES = [
         asks(60000, priority=5),
         "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
         " fits if it asks for 40 GiB or less, or when serving/high ends.",
+    ),
+    Case(
+        "the old pod of its own Deployment is in the way, and waits for it",
+        [node("gke-7", A100)],
+        [of_deployment(on("ml/llama-7c9d-x", 61440, "gke-7"), "llama", "7c9d")],
+        of_deployment(asks(61440), "llama", "58f4"),
+        "needs 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits if it "
+        "asks for 20 GiB or less, or when ml/llama-7c9d-x ends. But the update of its Deployment "
+        "ends the old pod only when this one is Ready: set strategy.type to Recreate, or "
+        "rollingUpdate.maxSurge to 0.",
+    ),
+    Case(
+        "another pod of the same ReplicaSet is in the way",
+        [node("gke-7", A100)],
+        [of_deployment(on("ml/llama-7c9d-x", 61440, "gke-7"), "llama", "7c9d")],
+        of_deployment(asks(61440), "llama", "7c9d"),
+        "needs 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits if it "
+        "asks for 20 GiB or less, or when ml/llama-7c9d-x ends.",
+    ),
+    Case(
+        "a pod of another Deployment is in the way",
+        [node("gke-7", A100)],
+        [of_deployment(on("ml/qwen-7c9d-x", 61440, "gke-7"), "qwen", "7c9d")],
+        of_deployment(asks(61440), "llama", "58f4"),
+        "needs 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits if it "
+        "asks for 20 GiB or less, or when ml/qwen-7c9d-x ends.",
     ),
     Case(
         "two pods together are in the way",
