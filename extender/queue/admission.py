@@ -47,7 +47,7 @@ class Admission:
     ) -> None:
         self._state, self._gangs, self._planning = gangs.state, gangs, planning
         self._stages = GangStages(gangs)
-        self._pods = WaitingPods(gangs.state)
+        self._pods = WaitingPods(gangs.state, is_autoscaled=settings.autoscaled)
         self._heads = HeadClaiming(gangs, planning, self._pods, settings)
         self._round = AdmissionRound(
             gangs, planning, self._pods, settings, self._heads.is_passed_over

@@ -225,6 +225,8 @@ class AdmissionRound:
             return True  # nothing is missing, or it cannot be planned now
         if record.no_room.reason.text in QUOTA_TEXTS:
             return self._over_quota(standing, self._plans.ask(group))
+        if not self._pods.can_group_ever_fit(group):
+            return True
         self._failed.append((standing, group))
         return False
 

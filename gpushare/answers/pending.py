@@ -50,6 +50,7 @@ SETUP: Final = "setup"
 MODEL: Final = "model"
 UUIDS: Final = "uuids"
 UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
+SCHEDULER: Final = "scheduler"  # does not ask the extender
 WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
 # States of the pod.
 BINDING: Final = "binding"
@@ -183,6 +184,9 @@ def why_pending(
         return Pending(UNREADABLE, text=str(err), gang=gang)
     found = search.found
     found.gang, found.gates_stay = gang, gates_stay
+    if pod.metadata.deletion_timestamp is None and not known.queue.is_asked_about(pod):
+        found.cause, found.scheduler = SCHEDULER, pod.spec.scheduler_name or ""
+        return found
     is_reserved = known.ledger.has_reserve(pod.uid)  # a plan's slot is not a decision
     if is_reserved and any(each.pod_uid == pod.uid for each in known.ledger.reserves()):
         found.cause = BINDING

@@ -88,6 +88,14 @@ def _not_looked_at(found: Pending) -> str:
     return f"no scheduler named {_short(found.scheduler)} has looked at it yet."
 
 
+def _scheduler(found: Pending) -> str:
+    return (
+        f"its scheduler {_short(found.scheduler)} does not ask gpushare about it, so it gets no GPU "
+        "memory: write the spec.schedulerName of a scheduler that does, or let this one call the "
+        "extender."
+    )
+
+
 def _without(found: Pending) -> str:
     text = "requests no GPU memory"
     if found.held:
@@ -367,6 +375,7 @@ _PHASES_OF_SINGLES: Final = frozenset({Phase.STARTING, Phase.PLACED})
 _CAUSES: Final = {
     pending.UNREADABLE: _unreadable,
     pending.UNSEEN: _unseen,
+    pending.SCHEDULER: _scheduler,
     pending.WITHOUT: _without,
     pending.NO_NODES: _no_nodes,
     pending.TOO_LARGE: _too_large,

@@ -106,6 +106,8 @@ class EntryViews:
         owner = str(group.key)
         behind = why is Why.BEHIND_FIRST
         more = _sentence(text.behind(self._first_place)) if behind else self.more(why, owner)
+        if why is Why.INVALID and view.phase == Phase.WAITING_FOR_ROOM:
+            more = text.NEVER_FITS
         return QueueEntry(
             namespace=group.key.namespace,
             name=group.key.name,
@@ -127,6 +129,8 @@ class EntryViews:
 
     def _why_gang(self, group: Group, view: GangView, place: int) -> Why | None:
         record, owner = self._gangs.known(group), str(group.key)
+        if view.phase == Phase.WAITING_FOR_ROOM and not self._standings.can_group_start(group):
+            return Why.INVALID
         if not place:
             if self._standings.is_resting(owner):
                 return Why.RESTING
@@ -174,7 +178,7 @@ class EntryViews:
             return Why.OTHER_GATE
         if not place and self._standings.is_resting(pod.uid):
             return Why.RESTING
-        if not place and self._is_unreadable(pod):
+        if not place and not self._standings.can_start(pod):
             return Why.INVALID
         if over is not None:
             return _OF_LIMITS[Limit(over.limit)]
@@ -197,13 +201,6 @@ class EntryViews:
             return self._quotas.over_quota(pod, self._state.request_of(pod))
         except RequestError:
             return None
-
-    def _is_unreadable(self, pod: Pod) -> bool:
-        try:
-            self._state.request_of(pod)
-        except RequestError:
-            return True
-        return False
 
     def _has_only_full_models(self, pod: Pod) -> bool:
         """Return whether all GPUs are of models of which the namespace has too little left."""

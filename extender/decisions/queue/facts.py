@@ -11,6 +11,7 @@ from extender.decisions.queue.quota_views import QuotaViews
 from extender.decisions.queue.standings import Shown, Standings, WaitingGang, WaitingPod
 from extender.decisions.queue.waiting_pods import Kind, WaitingPods
 from extender.settings.configuration import QueueSettings
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.queue import text
 from gpushare.answers.queue.entries import (
     MOST_LISTED,
@@ -83,8 +84,8 @@ class QueueViews:
 
     def place_of(self, pod: Pod) -> Generator[None, None, QueuePlace | None]:
         """Return where a pod without a node is in the queue; None if it is not there."""
-        group = self._state.groups.of(pod.uid)
-        may_wait = pod.has_our_gate or group is not None or pod.uid in self._pods
+        group, is_queued = self._state.groups.of(pod.uid), self._is_queued(pod)
+        may_wait = pod.has_our_gate or group is not None or is_queued
         if pod.node or pod.metadata.deletion_timestamp or not (self._decides and may_wait):
             return None
         owner = str(group.key) if group is not None else pod.uid
@@ -140,6 +141,13 @@ class QueueViews:
         return QueueFigures(
             entries, pods, units, oldest, quotas, used, unreadable, self._first_seconds()
         )
+
+    def is_asked_about(self, pod: Pod) -> bool:
+        """Return whether the scheduler of a pod asks the extender about it."""
+        return self._state.callers.ask_about(pod)
+
+    def _is_queued(self, pod: Pod) -> bool:
+        return asks_for_share(pod) and self._state.namespaces.is_queued(pod.metadata.namespace)
 
     @property
     def _decides(self) -> bool:

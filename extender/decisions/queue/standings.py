@@ -59,15 +59,22 @@ class Standings:
             if is_waiting and group.is_ours and str(group.key) not in placed:
                 yield self._gang(group)
             yield None
-        uids = {*state.pods.gated, *self._pods.uids()}
-        for uid in sorted(uids - placed):
+        for uid in sorted({*state.pods.gated, *state.pods.pending} - placed):
             record = state.pods.get(uid)
             pod = record.pod if record is not None else None
             if pod is not None and not pod.node and not pod.metadata.deletion_timestamp:
-                is_ours = pod.has_our_gate or uid in self._pods
-                if is_ours and state.groups.of(uid) is None:
+                is_queued = state.namespaces.is_queued(pod.metadata.namespace)
+                if (pod.has_our_gate or is_queued) and state.groups.of(uid) is None:
                     yield WaitingPod(pod, None)
             yield None
+
+    def can_start(self, pod: Pod) -> bool:
+        """Return whether a pod as it is may start once there is room."""
+        return self._pods.can_ever_fit(pod) and self._state.callers.ask_about(pod)
+
+    def can_group_start(self, group: Group) -> bool:
+        """Return whether enough members of a gang as they are may start once there is room."""
+        return self._pods.can_group_ever_fit(group)
 
     def units_of(self, pod: Pod) -> int:
         """Return what a pod asks for in all; 0 if that is nothing, or not known."""
@@ -87,7 +94,9 @@ class Standings:
     def placed(self) -> Iterator[Waiting[Shown] | None]:
         """Yield what has a place, in any order, and None in between."""
         for group in list(self._state.groups):
-            if self._stages.is_without_plan(group) and not self.is_resting(str(group.key)):
+            is_waiting = self._stages.is_without_plan(group)
+            is_waiting = is_waiting and self.can_group_start(group)
+            if is_waiting and not self.is_resting(str(group.key)):
                 gang = self._gang(group)
                 units = sum(map(self.units_of, gang.pods))
                 yield Waiting(self.gangs.standing(group), units, gang)

@@ -6,8 +6,11 @@ from math import inf
 from typing import Final, NamedTuple
 
 from extender.decisions.cluster_state import ClusterState
+from extender.decisions.queue.card_sizes import CardSizes
 from extender.decisions.queue.order import Standing
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.errors import RequestError
+from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
 from gpushare.planning.shapes import Reader
 
@@ -28,20 +31,24 @@ class Kind(NamedTuple):
 class WaitingPods:
     """The pods that only our gate keeps from kube-scheduler, and those of queued namespaces.
 
-    The latter have been created while nothing added the gate. Pods about which no scheduler asks
-    this extender are left out: they would never come for their room.
+    The latter have been created while nothing added the gate.
 
     A pod rests if a slot was kept for it and it did not come: other pods get the room. Nobody may
     be able to remove its gate, for example, because an admission webhook is down.
+
+    Pods whose request no node could grant, even if it were empty, are left out, unless nodes with
+    larger GPUs may come: ``is_autoscaled``. So are pods about which no scheduler asks this
+    extender: they would never come for their room.
 
     A renewal costs what has changed. ``entered`` counts how often a pod came to those without a
     slot.
     """
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
+    def __init__(self, state: ClusterState, *, is_autoscaled: bool = False) -> None:
+        self._state, self._is_autoscaled = state, is_autoscaled
+        self._sizes = CardSizes(state.ledger, state.unit_mib)
         self._seen = self._ledger_seen = -1
-        self._rules_seen = -1, -1  # versions of namespaces and of the schedulers that ask
+        self._rules_seen = -1, -1, -1  # versions of namespaces, schedulers that ask, and sizes
         self._known: dict[str, tuple[Kind, _Place]] = {}  # by uid, with and without a slot
         self._queues: dict[Kind, list[_Place]] = {}  # without a slot
         self._slotted: dict[str, float] = {}  # by uid, when it got its slot
@@ -51,8 +58,9 @@ class WaitingPods:
     def renew(self) -> Generator[None, None, None]:
         """Take in what has changed, pod by pod; other work may run between any two steps."""
         state = self._state
+        yield from self._sizes.renew()
         now, changed = state.pods.changes.now, state.pods.changes.since(self._seen)
-        rules = state.namespaces.version, state.callers.version
+        rules = state.namespaces.version, state.callers.version, self._sizes.version
         if changed is None or self._seen < 0 or rules != self._rules_seen:
             changed = {*self._known, *state.pods.gated, *state.pods.pending}
         reader = Reader(state)
@@ -130,6 +138,19 @@ class WaitingPods:
             return None
         return pod if self._state.groups.of(uid) is None else None
 
+    def can_ever_fit(self, pod: Pod) -> bool:
+        """Return whether a node could grant what a pod requests if nobody else were there."""
+        try:
+            request = self._state.request_of(pod) if asks_for_share(pod) else None
+        except RequestError:
+            return False
+        return request is None or self._is_autoscaled or self._sizes.may_grant(request)
+
+    def can_group_ever_fit(self, group: Group) -> bool:
+        """Return whether that is so for as many members of a gang as have to start together."""
+        able = sum(bool(pod.node) or self.can_ever_fit(pod) for pod in group.present())
+        return able + self._state.ended_of(group) >= group.minimum
+
     def took_slot(self, uid: str) -> None:
         self._leave(uid)
         self._slotted[uid] = self._state.clock.monotonic()
@@ -170,12 +191,12 @@ class WaitingPods:
 
     def _described(self, uid: str, reader: Reader) -> tuple[Kind, _Place] | None:
         pod = self.pod(uid)
-        if pod is None:
-            return None
+        if pod is None or not self.can_ever_fit(pod):
+            return None  # explain says why
         try:
             shape = reader.shape_of(pod).key
         except RequestError:
-            return None  # explain says why
+            return None
         meta = pod.metadata
         return Kind(meta.namespace, shape), (-pod.priority, meta.creation_timestamp or "", uid)
 

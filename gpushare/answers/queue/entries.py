@@ -25,7 +25,8 @@ class Why(StrEnum):
 
     Without a place: ``STARTING`` has room. ``RESTING`` had room and did not come. ``OTHER_GATE``: a
     scheduling gate of others keeps it. ``MEMBERS``: pods of the gang are missing. ``INVALID`` and
-    ``BROKEN`` are as of gangs; a pod whose request nothing can grant is INVALID too.
+    ``BROKEN`` are as of gangs. A pod or gang is INVALID too if no node could grant the request even
+    if it were empty, or if the pod's scheduler does not ask the extender.
     """
 
     NOT_TRIED = "NotTried"
@@ -146,6 +147,9 @@ class QueueStates(Protocol):
     def is_behind_first(self, pod: Pod) -> bool:
         """Return whether a pod must not pass the first entry, which has no room."""
 
+    def is_asked_about(self, pod: Pod) -> bool:
+        """Return whether the scheduler of a pod asks the extender about it; True if not known."""
+
     def places(self) -> Generator[None, None, list[list[str]]]:
         """Return for each place, in order, the uids of its pods: one, or the members of a gang."""
 
@@ -179,6 +183,9 @@ class NoQueue:
 
     def is_behind_first(self, pod: Pod) -> bool:  # noqa: ARG002
         return False
+
+    def is_asked_about(self, pod: Pod) -> bool:  # noqa: ARG002
+        return True
 
     def places(self) -> Generator[None, None, list[list[str]]]:
         yield from ()

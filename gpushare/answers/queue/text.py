@@ -7,6 +7,9 @@ from gpushare.text.durations import short
 
 RESTING: Final = "it had room and did not use it in time."
 NO_ROOM: Final = "no GPU has room for it now; `gpushare explain pod` shows why."
+NEVER_FITS: Final = (
+    "A member requests what no node can grant: `gpushare explain pod` shows what to change."
+)
 AUTOSCALED: Final = "An autoscaler may add a node for it."
 OTHER_GATE: Final = (
     "it gets a place once the scheduling gates of others are removed; see `gpushare explain pod`."

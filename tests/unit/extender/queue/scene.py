@@ -67,10 +67,15 @@ class Scene:
         age: int = 60,
         gates: tuple[str, ...] = (GATE_ADMISSION,),
         priority: int = 0,
+        scheduler: str = "",
     ) -> None:
         """Add a pod that was created ``age`` seconds ago."""
         meta = {"namespace": namespace, "creation_timestamp": self._created(age)}
-        spec = {"scheduling_gates": tuple(map(SchedulingGate, gates)) or None, "priority": priority}
+        spec = {
+            "scheduling_gates": tuple(map(SchedulingGate, gates)) or None,
+            "priority": priority,
+            "scheduler_name": scheduler or None,
+        }
         self.cluster.add(changed(pod(name, units), meta, spec=spec))
 
     def gang(

@@ -4,6 +4,7 @@ import pytest
 
 from extender.settings.configuration import QueueSettings
 from gpushare.process.time_slices import run_all
+from tests.builders import node
 from tests.unit.extender.queue.scene import KUEUE, Scene
 
 
@@ -157,6 +158,66 @@ async def test_numbers_for_metrics_are_by_namespace():
     assert (dict(found.pods), dict(found.units)) == ({"a": 2, "b": 2}, {"a": 16, "b": 8})
     assert (found.quotas, found.used) == ({"a": 40, "b": 40}, {"a": 0, "b": 0})
     assert found.oldest_seconds == {"a": pytest.approx(99), "b": pytest.approx(60)}
+
+
+def never(made: Scene) -> None:
+    """Add what cannot start as it is."""
+    made.pod("large", 640, "a", age=99)
+    made.pod("unreadable", "8Gi", "a", age=99)
+    made.pod("ungated", "8Gi", "a", age=99, gates=())
+    made.pod("others", 8, "a", age=99, scheduler="volcano")
+    made.gang("gang", 640, 2, 2, namespace="a", age=99)
+
+
+async def test_what_can_never_start_has_no_place_and_is_in_no_metric():
+    made = full(QueueSettings(reserve_after_seconds=10))
+    never(made)
+    await made.round()
+    made.cluster.time.now += 50
+    await made.round()
+    found = run_all(made.state.queue.figures())
+    assert (found.entries, found.pods, found.first_seconds) == (0, {}, 0.0)
+    assert not list(made.state.head_claims)
+    entries = {each.name: each for each in made.listed().entries}
+    assert entries.keys() == {"large", "unreadable", "ungated", "others", "gang"}
+    assert {(each.place, each.reason) for each in entries.values()} == {(0, "Invalid")}
+    assert entries["large"].waits_for.startswith("Needs 640 MiB on one GPU, larger than any GPU")
+    assert entries["others"].waits_for.startswith("Its scheduler volcano does not ask gpushare")
+    assert "A member requests what no node can grant" in entries["gang"].waits_for
+
+
+async def test_what_can_never_start_holds_up_nobody():
+    made = Scene({"n": (100,)}, QueueSettings(backfill=False))
+    made.namespace("a")
+    made.namespace("b")
+    never(made)
+    made.pod("p", 8, "b")
+    await made.round()
+    assert made.state.ledger.slot_of("uid-p") is not None
+
+
+async def test_a_pod_gets_its_place_once_a_node_has_a_gpu_that_is_large_enough():
+    made = full()
+    made.pod("large", 640, "a")
+    await made.round()
+    assert made.order() == []
+    made.cluster.put_node(node("large", 640))
+    made.running("full", 640, "b", at="large")
+    await made.round()
+    assert made.order() == ["large"]
+    made.cluster.put_node(node("large", 32))
+    await made.round()
+    assert made.order() == []
+
+
+async def test_a_pod_gets_its_place_once_its_scheduler_asks():
+    made = full()
+    made.pod("others", 8, "a", scheduler="volcano")
+    await made.round()
+    assert made.order() == []
+    made.state.callers.note(made.find("others"))
+    await made.round()
+    assert made.order() == ["others"]
 
 
 @pytest.mark.parametrize("reserve_after", [0, 10])

@@ -15,6 +15,7 @@ from tests.unit.extender.scripted import restocked
 CASES: list = []
 FIRST = "Place 1 of 1 in the queue, for 91s."
 SECOND = "Place 2 of 2 in the queue, for 91s."
+NEVER = "No place in the queue: it cannot start as it is."
 GANG = "Its gang has place 1 of 1 in the queue, for 91s."
 
 
@@ -140,12 +141,74 @@ def no_room():
 @case(
     "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
     "asks for 16 MiB or less.",
-    FIRST,
-    "NoRoom",
+    NEVER,
+    "Invalid",
 )
 def larger_than_any_gpu():
     made = scene()
     made.pod("p", 32)
+    return made
+
+
+@case(
+    "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
+    "asks for 16 MiB or less.",
+    NEVER,
+    "Invalid",
+)
+def larger_than_any_gpu_and_than_the_quota():
+    made = scene(quota="8")
+    made.pod("p", 32)
+    return made
+
+
+@case(
+    "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
+    "asks for 16 MiB or less.",
+    f"{FIRST} An autoscaler may add a node for it.",
+    "NoRoom",
+)
+def larger_than_any_gpu_that_an_autoscaler_has_added_yet():
+    made = scene(settings=QueueSettings(autoscaled=True))
+    made.pod("p", 32)
+    return made
+
+
+@case(
+    "its scheduler volcano does not ask gpushare about it, so it gets no GPU memory: write the "
+    "spec.schedulerName of a scheduler that does, or let this one call the extender.",
+    NEVER,
+    "Invalid",
+)
+def left_to_a_scheduler_that_does_not_ask():
+    made = scene()
+    made.pod("p", 4, scheduler="volcano")
+    return made
+
+
+@case(
+    "its scheduler volcano does not ask gpushare about it, so it gets no GPU memory: write the "
+    "spec.schedulerName of a scheduler that does, or let this one call the extender.",
+    NEVER,
+    "Invalid",
+)
+def left_to_a_scheduler_that_does_not_ask_and_without_a_gate():
+    made = scene()
+    made.pod("p", 4, scheduler="volcano", gates=())
+    return made
+
+
+@case(
+    "it is a member of gang g. No room for 2 x 32 MiB together: none fits now; `gpushare explain "
+    "pod` shows why. This pod: needs 32 MiB on one GPU, larger than any GPU (the largest has 16 "
+    "MiB). It fits if it asks for 16 MiB or less.",
+    "No place in the queue: its gang cannot start as it is.",
+    "Invalid",
+    "g-0",
+)
+def a_gang_of_pods_that_are_larger_than_any_gpu():
+    made = scene()
+    made.gang("g", 32, 2, 2)
     return made
 
 
