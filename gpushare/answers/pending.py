@@ -130,6 +130,7 @@ class Pending(_View):
     members start together; everything else is about the pod by itself. ``held``: gpushare's gate
     keeps it from kube-scheduler, and no other gate. ``gates_stay``: the extender may not remove it.
     ``evicting`` are the pods of lower priority that the extender evicts for the pod or its gang.
+    ``kept`` are GPUs with room for it that is kept for pods that come before it.
     ``over_quota``: what the quota of its namespace lacks. ``behind_first``: it must not pass the
     first in the queue, which has no room.
     """
@@ -153,6 +154,7 @@ class Pending(_View):
     nominated: str = ""
     scheduler: str = ""
     place: Free | None = None
+    kept: Free | None = None
     gang: GangView | None = None
     held: bool = False
     gates_stay: bool = False
@@ -311,7 +313,7 @@ class _Search:
         if not opened:
             found.cause, found.counts = CLOSED, self._closed(large)
             return
-        found.cause = ROOM
+        found.cause, found.kept = ROOM, self._kept(opened)
         ends = yield from find_ends(self._known, self._pod, units, opened)
         found.ends, found.ends_count = ends.named, ends.count
         found.ends_together, found.ends_more = ends.together, ends.more
@@ -349,6 +351,15 @@ class _Search:
         cards = [entry.card for room in rooms for entry in room.cards]
         cards = [card for card in cards if card.units >= self._units and not card.takes_new]
         return dict(Counter("cordoned" if card.is_healthy else "unhealthy" for card in cards))
+
+    def _kept(self, rooms: Iterable[NodeRoom]) -> Free | None:
+        """Return GPUs that have room for it apart from what is kept for other pods."""
+        for room in rooms:
+            unused = [e for e in room.open if e.card.units - e.used - e.unplaced >= self._units]
+            if len(unused) >= room.count:
+                indexes = [entry.card.index for entry in unused[: room.count]]
+                return Free(self.found.needs_mib, room.name, indexes)
+        return None
 
     def _fit(
         self, rooms: list[NodeRoom], full: Mapping[str, OverQuota]

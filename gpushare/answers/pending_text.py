@@ -90,9 +90,9 @@ def _not_looked_at(found: Pending) -> str:
 
 def _scheduler(found: Pending) -> str:
     return (
-        f"its scheduler {_short(found.scheduler)} does not ask gpushare about it, so it gets no GPU "
-        "memory: write the spec.schedulerName of a scheduler that does, or let this one call the "
-        "extender."
+        f"its scheduler {_short(found.scheduler)} does not ask gpushare about it, so it gets no "
+        "GPU memory: write the spec.schedulerName of a scheduler that does, or let this one call "
+        "the extender."
     )
 
 
@@ -197,7 +197,7 @@ def _fits(found: Pending) -> str:
     if found.behind_first:
         return f"{text}, but {behind(0)}"
     if found.held:
-        return _held(found, text, ", and gpushare removes its scheduling gate soon")
+        return _held(found, text, ", and gpushare removes its scheduling gate at its turn")
     if found.scheduler:
         return f"{text}, but {_not_looked_at(found)}"
     text += ", but kube-scheduler has not placed it there yet"
@@ -233,6 +233,9 @@ def _closed(found: Pending) -> str:
 
 def _room(found: Pending) -> str:
     free = found.most_free
+    if found.kept is not None:
+        kept = f"the room that it needs ({_place(found.kept)}) is kept for pods that come before it"
+        return f"needs {_amount(found)}; {kept}{_barred(found)}.{_helps(found)}"
     if free is None or not free.mib:
         limited = " that it may use" if free is not None and free.limited else ""
         which = f"no GPU{limited} has"

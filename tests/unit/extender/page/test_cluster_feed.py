@@ -346,7 +346,7 @@ def test_the_sentence_of_a_gated_pod_follows_the_cluster(bench, feed):
     bench.cluster.pod_deleted(bench.kube.pods["other"])
     bench.time.now += GATED_SECONDS
     assert viewer.update().pods["uid-w"]["why"] == (
-        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate soon."
+        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate at its turn."
     )
 
 

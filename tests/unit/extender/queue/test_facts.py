@@ -248,3 +248,19 @@ async def test_a_claim_says_for_how_long_and_until_how_many_pods_end():
     made.cluster.delete("r")
     [entry] = made.listed().entries
     assert entry.claim.pods == 0
+
+
+async def test_a_pod_is_told_that_free_memory_is_kept_for_the_first_of_the_queue():
+    made = full(QueueSettings(reserve_after_seconds=10))
+    made.pod("p", 8, "a", age=99)
+    for _ in range(2):
+        await made.round()
+        made.cluster.time.now += 20
+    made.pod("q", 40, "b")
+    await made.round()
+    made.cluster.delete("r")
+    made.running("s", 60, "c")
+    assert made.explained("q").says == (
+        "needs 40 MiB on one GPU; the room that it needs (n, GPU 0) is kept for pods that come "
+        "before it. It fits if it asks for 32 MiB or less, or when c/s ends."
+    )

@@ -522,9 +522,17 @@ CASES = [
         [node("gke-7", A100)],
         [],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 50.7 GiB (gke-7, GPU 0, where "
-        "29.3 GiB are reserved for other pods). It fits if it asks for 50.7 GiB or"
-        " less.",
+        "needs 58.6 GiB on one GPU; the room that it needs (gke-7, GPU 0) is kept for pods that "
+        "come before it. It fits if it asks for 50.7 GiB or less.",
+        reserves=[Reserve("other", "x", "other", "gke-7", ("GPU-0",), 30000, 0)],
+    ),
+    Case(
+        "part of what is free is reserved, and all of it would not be enough",
+        [node("gke-7", A100)],
+        [on("serving/llama-2", 20480, "gke-7")],
+        asks(A100),
+        "needs 80 GiB on one GPU; the most free on one GPU is 30.7 GiB (gke-7, GPU 0, where 29.3 "
+        "GiB are reserved for other pods). It fits if it asks for 30.7 GiB or less.",
         reserves=[Reserve("other", "x", "other", "gke-7", ("GPU-0",), 30000, 0)],
     ),
     Case(

@@ -203,7 +203,7 @@ def test_a_single_pod_with_our_gate_is_judged_as_if_it_had_none() -> None:
     )
     cluster = cluster_of(fits, large)
     assert said(cluster, fits) == (
-        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate soon."
+        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate at its turn."
     )
     assert said(cluster, large).startswith("needs 90 GiB on one GPU, larger than any GPU")
 
