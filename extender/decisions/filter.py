@@ -21,8 +21,8 @@ class Filtered:
     kube-scheduler must not look for victims on a node that it has asked about: the node has passed
     its own filters, so there are none, and the errors that it writes into the pod's condition
     instead make it try the pod again, without end. So all of them are ``final``, unresolvable by
-    preemption. ``failed`` has only the pod's nominated node: if that is unresolvable,
-    kube-scheduler preempts elsewhere while victims there still end (default_preemption.go,
+    preemption. ``failed`` has only the pod's nominated node while victims there still end: if that
+    is unresolvable, kube-scheduler preempts elsewhere (default_preemption.go,
     PodEligibleToPreemptOthers).
 
     ``best`` is where the pod is expected to go. If nodes are withheld (``is_short``), so are the
@@ -59,8 +59,8 @@ def filter_nodes(
     """Sort ``nodes`` into the best ``few`` of those that fit, and the others.
 
     A ``few`` of 0 offers all. Nodes in ``last`` come after all others, in the order of their
-    numbers. Nodes in ``cooling`` fit only if no other node does. ``nominated`` is where
-    kube-scheduler makes room for the pod by preemption.
+    numbers. Nodes in ``cooling`` fit only if no other node does. ``nominated`` is where room
+    becomes free for the pod by kube-scheduler's preemption.
     """
     asked = set(nodes)
     resting = [name for name in cooling if name in asked and name in verdicts.fits]

@@ -90,7 +90,7 @@ class Scheduling:
             few=few,
             last=attempts.tried,
             cooling=self.state.failing_nodes.cooling(now),
-            nominated=pod.status.nominated_node_name,
+            nominated=self.nominated.awaited(pod),
         )
         if closed and not found.is_short:
             found.final |= dict.fromkeys(closed, OVER_MODEL_QUOTA.text)

@@ -23,6 +23,7 @@ from gpushare.placement import card_choice
 
 # kube-scheduler writes the nominated node right after it has received the proposals that are kept.
 PROPOSED_SECONDS: Final = 5.0
+EVICTED_SECONDS: Final = 30.0  # after which the watch shows the deletion of the proposed victims
 # kube-scheduler removes the nominated node if it tries the pod a moment before the extender has
 # seen the end of the victims. It tries the pod again after at most 10 s (podMaxBackoffSeconds).
 REMOVED_SECONDS: Final = 12.0
@@ -132,6 +133,18 @@ class NominatedClaims:
             self._found_free.add(pod.uid)
         return is_free and is_first
 
+    def awaited(self, pod: Pod) -> str | None:
+        """Return the nominated node of a pod as long as room is to become free for it there.
+
+        kube-scheduler preempts on no other node while a victim of its own is Terminating on the
+        nominated one, unless that is unresolvable (default_preemption.go,
+        PodEligibleToPreemptOthers). A victim may never end.
+        """
+        node, slot = pod.status.nominated_node_name, self._ledger.claim_slot_of(pod.uid)
+        is_claimed = slot is not None and slot.node == node
+        is_proposed = self._is_proposed(pod.uid) and node in self._proposed[pod.uid].victims
+        return node if is_claimed or is_proposed or is_nominated(pod) else None
+
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""
         node, claimed = pod.status.nominated_node_name, self._claimed.get(pod.uid)
@@ -210,8 +223,9 @@ class NominatedClaims:
 
     def _account(self, pod: Pod, node: str) -> NodeAccount | None:
         """Return the account of a node without the pods that are about to end there."""
-        proposed = self._proposed.get(pod.uid)
-        victims = proposed.victims.get(node, ()) if proposed is not None else ()
+        proposed, now = self._proposed.get(pod.uid), self._state.clock.monotonic()
+        is_recent = proposed is not None and now - proposed.at < EVICTED_SECONDS
+        victims = proposed.victims.get(node, ()) if proposed is not None and is_recent else ()
         ended = {share.pod_uid for share in self._ledger.shares(node)}
         ended = {uid for uid in ended if uid in victims or self._state.will_end(uid)}
         trial = self._ledger.overlay()

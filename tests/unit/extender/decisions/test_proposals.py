@@ -312,3 +312,31 @@ async def test_a_more_important_pod_gets_claimed_room_only_if_there_is_no_other(
     last = waiting("last", 16, 200)
     assert offered(bench, last)
     assert not offered(bench, waiting("equal", 16, 100))
+
+
+@pytest.mark.parametrize("is_proposed", [True, False])
+def test_kube_scheduler_may_preempt_elsewhere_once_victims_do_not_end_in_time(bench, is_proposed):
+    """It does so only if the nominated node is unresolvable by preemption."""
+    scheduling = bench.cluster.scheduling
+    for name in ("m1", "m2"):
+        bench.add(bound(name, 8, "GPU-0", node="m"))
+    bench.cluster.node_changed(node("m", 16))
+    high = waiting(nominated="n")
+    if is_proposed:
+        assert judge(bench, waiting(), "a1", "a2")[0] == ["a1", "a2"]
+        assert "n" in scheduling.filter(high, ["n"]).failed  # the watch shows no deletion yet
+    terminate(bench, "a1", grace=30)
+    terminate(bench, "a2", grace=30)
+    bench.add(high)
+    bench.time.now += 60
+    scheduling.nominated.renew()
+    found = scheduling.filter(high, ["n", "m"])
+    assert (found.failed.keys(), found.final.keys()) == ({"n"}, {"m"})
+    bench.time.now += 60
+    scheduling.nominated.renew()
+    found = scheduling.filter(high, ["n", "m"])
+    assert (found.failed.keys(), found.final.keys()) == (set(), {"n", "m"})
+    end(bench, "a1")
+    end(bench, "a2")
+    scheduling.nominated.renew()
+    assert offered(bench, high)
