@@ -152,7 +152,7 @@ def _binding(_: Pending) -> str:
 
 def _slot(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
-    text = f"a place is kept for it ({where})"
+    text = f"room is kept for it ({where})"
     if found.held:
         return _held(found, text, ", and gpushare removes its scheduling gate now")
     text += ", but kube-scheduler has not placed it there yet"

@@ -18,7 +18,7 @@ OTHER_GATE: Final = (
 _MOST_NODES: Final = 3
 
 _WITHOUT_PLACE: Final = {
-    Why.STARTING: "room is kept for {it}.",
+    Why.STARTING: "{it} has left, and room is kept for it.",
     Why.RESTING: "{it} had room and did not use it in time.",
     Why.OTHER_GATE: "{it} gets one once the scheduling gates of others are removed.",
     Why.MEMBERS: "{it} gets one once it has enough members.",

@@ -419,9 +419,9 @@ async def test_explain_says_that_room_is_kept_and_then_that_the_pod_did_not_come
     await made.round()  # the API server does not answer the release
     found = made.explained("p")
     assert found.says == (
-        "a place is kept for it (n, GPU 0), and gpushare removes its scheduling gate now."
+        "room is kept for it (n, GPU 0), and gpushare removes its scheduling gate now."
     )
-    assert found.queue.text == "No place in the queue: room is kept for it."
+    assert found.queue.text == "No place in the queue: it has left, and room is kept for it."
     await made.go_on()
     await made.round()
     assert made.explained("p").queue.text == (

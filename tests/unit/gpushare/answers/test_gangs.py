@@ -188,8 +188,7 @@ def test_a_member_with_a_place_is_not_told_that_others_have_it() -> None:
     cluster.ledger.keep(Hold("ml/labels/train", (slot,), 30.0))
     assert run_all(why_pending(cluster, asking)).cause == SLOT
     assert said(cluster, asking).endswith(
-        "This pod: a place is kept for it (n, GPU 0), but kube-scheduler has not placed it there "
-        "yet."
+        "This pod: room is kept for it (n, GPU 0), but kube-scheduler has not placed it there yet."
     )
     held = replaced(asking, "spec", scheduling_gates=(SchedulingGate(GATE_ADMISSION),))
     assert "and gpushare removes its scheduling gate now." in said(cluster, held)
