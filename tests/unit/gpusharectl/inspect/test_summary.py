@@ -131,8 +131,8 @@ def test_the_reason_of_a_pending_pod_counts_what_the_extender_has_reserved():
     for number in range(2):
         ledger.reserve(Reserve(f"uid-{number}", "x", "b", "n1", (f"GPU-{number}",), 10, 1))
     found = seen(nodes, [waits], [view_node(ledger, "n1")])
-    assert "the most free on one GPU is 6 MiB" in found.waiting[0].why
-    assert "10 MiB are reserved for other pods" in found.waiting[0].why
+    assert "(n1, GPU 0) is kept for pods that come before it" in found.waiting[0].why
+    assert "It fits if it asks for 6 MiB or less" in found.waiting[0].why
 
 
 def test_reserves_come_from_the_extender_and_their_absence_is_said():
@@ -162,7 +162,7 @@ def test_what_is_claimed_is_not_free_and_is_shown_also_while_others_use_it():
         (12, 10, 0),
         (16, 10, 0),
     ]
-    assert "no GPU has free memory" in found.waiting[0].why
+    assert "(n1, GPU 0) is kept for pods that come before it" in found.waiting[0].why
     shown = text(found).splitlines()
     assert shown[1] == "  0 ▕████████████████████████▚▚▚▚▚▚▚▚▏ 0 GiB of 16 MiB free  10 MiB claimed"
     assert shown[2] == "  1 ▕████████████████████████████████▏ 0 GiB of 16 MiB free  10 MiB claimed"
