@@ -55,17 +55,20 @@ class Turns:
     being answered, and one ends when something arrives, which may be the next call. A call
     is handled in several turns of the event loop: with a slice between each two of them it would
     wait for all of these slices.
-
-    ``spent`` is the time of all steps so far, in seconds, without the rests between them.
     """
 
     def __init__(self, seconds: float = SLICE_SECONDS, rests: float = 1.0) -> None:
         self._seconds, self._rests = seconds, rests
         self._lock = asyncio.Lock()
         self._used = 0.0  # seconds since others could run
-        self.spent = 0.0
+        self._rested = 0.0  # seconds of the slices before that
         self._hurried = self._calls = 0
         self._answered_at = float("-inf")
+
+    @property
+    def spent(self) -> float:
+        """The seconds that all computations have used, without the rests; it only grows."""
+        return self._rested + self._used
 
     @contextmanager
     def hurry(self) -> Iterator[None]:
@@ -97,32 +100,23 @@ class Turns:
             async with self._lock:
                 if self._used >= self._seconds:
                     used, self._used = self._used, 0.0
+                    self._rested += used
                     await asyncio.sleep(self._rest(used))
                 await self._let_calls_pass()
-                before = self._used
-                try:
-                    if (end := self._slice(steps)) is not None:
+                began, before = time.perf_counter(), self._used
+                look_at = before + LOOK_SECONDS
+                while self._used < self._seconds:
+                    try:
+                        next(steps)
+                    except StopIteration as end:
                         found: T = end.value
                         return found
-                finally:
-                    self.spent += self._used - before
-
-    def _slice(self, steps: Generator[None, None, T]) -> StopIteration | None:
-        """Run steps until the slice is over or something arrives; return the end of the last."""
-        began, before = time.perf_counter(), self._used
-        look_at = before + LOOK_SECONDS
-        while self._used < self._seconds:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end
-            finally:
-                self._used = before + time.perf_counter() - began
-            if self._used >= look_at and not self._hurried:
-                if has_arrivals():
-                    break
-                look_at = self._used + LOOK_SECONDS
-        return None
+                    finally:
+                        self._used = before + time.perf_counter() - began
+                    if self._used >= look_at and not self._hurried:
+                        if has_arrivals():
+                            break
+                        look_at = self._used + LOOK_SECONDS
 
     def _rest(self, used: float) -> float:
         if not self._hurried:
