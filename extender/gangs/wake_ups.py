@@ -6,14 +6,14 @@ moment before the extender saw the last change: nothing else happens to the pod 
 """
 
 import time
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable, Iterable, Mapping
 from contextlib import suppress
-from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.pod_records import PodRecord
+from extender.decisions.tries import Tries
 from extender.gangs.planning import GangPlanning, Kept
 from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
@@ -29,16 +29,17 @@ EVERY_SECONDS: Final = 0.5
 MOST_REST_SECONDS: Final = 5.0
 UNTRIED_SECONDS: Final = 1.0  # in which kube-scheduler tries a pod by itself
 HELD_SECONDS: Final = 5.0  # for a pod that was poked
-SHAPES_AT_ONCE: Final = 20  # that have no room, in one round
+AT_ONCE: Final = 20  # kinds of pods that are tried in one round
 
-# Negative priority, namespace if it is limited, shape.
-_Kind = tuple[int, str, Hashable]
+# Negative priority, namespace if it is limited, shape, uid of a pod with a claim.
+_Kind = tuple[int, str, Hashable, str]
 
 
 class WakeUps:
-    """Wakes exactly as many pods as there is room for, the most urgent first.
+    """Wakes exactly as many pods as there is room for.
 
-    The room is held for a moment, so that it counts for the next pod.
+    The room is held for a moment, so that it counts for the next pod. Of the pods that are tried in
+    one round the most urgent come first. Who is tried goes by turns, whatever the priority.
     """
 
     def __init__(
@@ -52,14 +53,19 @@ class WakeUps:
         self._state, self._gangs, self._planning = state, gangs, planning
         self._pokes, self._right = pokes, right
         self._fits_since: dict[_Kind, float] = {}
-        self._full_at: dict[_Kind, float] = {}  # others are tried first
+        self._full: set[_Kind] = set()  # since the last change
+        self._tries: Tries[_Kind] = Tries()
+        self._are_left = False  # some that were not tried since the last change
         self._retries: Retries[str] = Retries(state.clock, 30.0, 300.0)
         self._seen: tuple[int, int, int, int] | None = None
 
     async def run(self) -> None:
+        slices = self._planning.slices
         while True:
-            began = time.perf_counter()
+            before = slices.spent
             await self.check()
+            used = slices.spent - before  # a round takes longer: others have turns meanwhile
+            began = time.perf_counter() - used
             await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     async def check(self) -> None:
@@ -67,23 +73,29 @@ class WakeUps:
         state = self._state
         nodes, pods = state.resource_changes.now, state.pods.changes.now
         seen = state.ledger.changes.now, nodes, pods, state.namespaces.version
-        if seen == self._seen and not self._fits_since and not len(self._retries):
+        is_due = self._are_left or self._fits_since or len(self._retries)
+        if seen == self._seen and not is_due:
             return
         if not await self._right.is_given():
             return
-        self._seen = seen
+        if seen != self._seen:
+            self._seen, self._full = seen, set()
         kinds = await self._planning.slices.run(self._rejected())
         self._retries.keep_only(state.pods.pending)
-        self._full_at = {kind: at for kind, at in self._full_at.items() if kind in kinds}
         fits_since, self._fits_since = self._fits_since, {}
-        full = 0
-        for kind in sorted(kinds, key=lambda kind: (kind[0], self._full_at.get(kind, -inf))):
+        for kind in self._chosen(kinds, fits_since):
             await self._planning.slices.pause()
             if not await self._wake(kind, kinds[kind], fits_since.get(kind)):
-                self._full_at[kind] = state.clock.monotonic()
-                full += 1
-            if full == SHAPES_AT_ONCE:
-                break
+                self._full.add(kind)
+
+    def _chosen(self, kinds: Mapping[_Kind, list[Pod]], fits: Collection[_Kind]) -> list[_Kind]:
+        """Return the kinds that are tried now, the most urgent first."""
+        now, ordered = self._state.clock.monotonic(), sorted(kinds, key=lambda kind: kind[0])
+        namespaces = {kind: {pod.metadata.namespace for pod in kinds[kind]} for kind in ordered}
+        resting = {kind for kind in kinds if kind in fits or kind in self._full}
+        chosen = self._tries.choose(namespaces, AT_ONCE, now, resting)
+        self._are_left = len(resting) + len(chosen) < len(kinds)
+        return [kind for kind in ordered if kind in fits or kind in chosen]
 
     async def _wake(self, kind: _Kind, pods: Iterable[Pod], since: float | None) -> bool:
         """Wake those of equal pods for which there is room; return False without room."""
@@ -125,7 +137,9 @@ class WakeUps:
     def _kind(self, pod: Pod, reader: Reader) -> _Kind:
         """Return what is equal for pods that fit on the same nodes; may raise RequestError."""
         scope = self._state.namespaces.scope(pod.metadata.namespace)
-        return -pod.priority, scope, reader.shape_of(pod).key
+        # What is claimed for a pod is room for this pod only.
+        claimant = pod.uid if self._state.ledger.claim_slot_of(pod.uid) is not None else ""
+        return -pod.priority, scope, reader.shape_of(pod).key, claimant
 
     def _waiting(self, record: PodRecord) -> Pod | None:
         pod, asked, state = record.pod, record.asked, self._state

@@ -1,8 +1,13 @@
 """Rejected pods without a gate are tried again exactly when there is room for them."""
 
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
-from extender.gangs.wake_ups import HELD_SECONDS, UNTRIED_SECONDS, WakeUps
+from extender.gangs.wake_ups import AT_ONCE, HELD_SECONDS, UNTRIED_SECONDS, WakeUps
 from extender.gates.releaser import Releaser
 from gpushare.contract import ANNOTATION_POKE
 from gpushare.ledger.holds import Claim, Hold, Slot
@@ -30,8 +35,11 @@ class Stage:
             right,
         )
 
-    async def reject(self, name: str, units: int = 16, priority: int = 0) -> None:
-        made = changed(pod(name, units), spec={"priority": priority})
+    async def reject(
+        self, name: str, units: int = 16, priority: int = 0, namespace: str = "default"
+    ) -> None:
+        meta, spec = {"namespace": namespace}, {"priority": priority}
+        made = changed(pod(name, units), meta, spec=spec)
         if name not in self.cluster.kube.pods:
             self.cluster.add(made)
         assert (await self.cluster.offered(name))[0] == []
@@ -87,6 +95,27 @@ async def test_a_nominated_pod_is_woken_that_kube_scheduler_has_tried_too_early(
     stage.cluster.delete("old")
     await stage.pass_time()
     assert stage.poked() == ["p"]
+
+
+async def test_a_pod_is_woken_for_what_is_claimed_for_it_also_beside_an_older_equal_pod():
+    stage = Stage()
+    stage.cluster.add(bound("old", 16))
+    for name, created in (("older", "2026-01-01T00:00:00Z"), ("p", "2026-01-01T01:00:00Z")):
+        stage.cluster.add(changed(pod(name, 16), {"creation_timestamp": created}))
+        await stage.reject(name)
+    slot = Slot("n", ("GPU-0",), 16, "uid-p")
+    stage.ledger.keep(Claim("nominated/uid-p", (slot,), stage.time.now + 100, 0))
+    stage.cluster.delete("old")
+    await stage.pass_time()
+    assert stage.poked() == ["p"]
+
+
+async def test_a_pod_that_no_scheduler_has_asked_about_is_not_woken_and_nothing_is_held_for_it():
+    stage = Stage()
+    stage.cluster.add(changed(pod("p", 16), spec={"scheduler_name": "another"}))
+    await stage.pass_time()
+    assert stage.poked() == []
+    assert stage.cluster.held == 0
 
 
 async def test_exactly_those_are_woken_for_whom_there_is_room_the_most_important_first():
@@ -177,3 +206,47 @@ async def test_no_more_pods_are_woken_than_the_quota_permits():
     stage.cluster.delete("one", "two")
     await stage.pass_time()
     assert len(stage.poked()) == 1
+
+
+class Hopeless(NamedTuple):
+    """A pod that fits nowhere; most differ in what they request."""
+
+    extra: int
+    priority: int
+    namespace: str
+
+
+HOPELESS = st.builds(
+    Hopeless, st.integers(1, 90), st.integers(-5, 5), st.sampled_from(["a", "b", "c"])
+)
+
+
+@settings(max_examples=15)
+@given(
+    before=st.lists(HOPELESS, min_size=AT_ONCE, max_size=5 * AT_ONCE, unique=True),
+    later=st.lists(HOPELESS, max_size=2 * AT_ONCE, unique=True),
+    priority=st.integers(-5, 5),
+    namespace=st.sampled_from(["a", "mine"]),
+)
+async def test_whoever_fits_is_woken_soon_whatever_hopeless_pods_wait(
+    before: list[Hopeless], later: list[Hopeless], priority: int, namespace: str
+):
+    """Also if more of them come all the time, and something changes all the time."""
+    stage = Stage()
+    stage.ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 16),), stage.time.now + 10))
+    for number, each in enumerate(before):
+        await stage.reject(f"before-{number}", 16 + each.extra, each.priority, each.namespace)
+    await stage.reject("p", 16, priority, namespace)
+    await stage.pass_time()
+    stage.time.now += 10
+    stage.cluster.cluster.expire_plans()
+    rounds, turns = 0, 1 + (len(before) if namespace == "a" else 0) // (AT_ONCE // 3)
+    while not stage.poked():
+        assert rounds <= turns
+        for each in later:
+            if each.namespace != namespace:
+                name = f"later-{rounds}-{each.extra}-{each.priority}-{each.namespace}"
+                units = 200 + 100 * rounds + each.extra
+                await stage.reject(name, units, each.priority, each.namespace)
+        await stage.pass_time()
+        rounds += 1
