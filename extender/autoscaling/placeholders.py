@@ -7,11 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from extender.decisions.autoscaling.body import body
-from extender.decisions.autoscaling.placeholders import (
-    Placeholder,
-    placeholders,
-    waiting_pods,
-)
+from extender.decisions.autoscaling.missing_nodes import MissingNodes
+from extender.decisions.autoscaling.placeholders import Placeholder
 from extender.decisions.cluster_state import ClusterState
 from extender.watch.events import Notice
 from gpushare.contract import LABEL_PLACEHOLDER
@@ -52,6 +49,7 @@ class Placeholders:
     ) -> None:
         self._state, self._slices, self._writer = state, slices, writer
         self._notice, self._namespace, self._is_on = notice, namespace, is_on
+        self._missing = MissingNodes(state)
         self._retries: Retries[str] = Retries(state.clock)
 
     async def run(self) -> None:
@@ -61,9 +59,8 @@ class Placeholders:
 
     async def drop(self) -> None:
         """Delete those whose pods have got room: an autoscaler may look at any moment."""
-        waiting = {pod.uid for pod in waiting_pods(self._state)}
-        known = self._known()
-        await asyncio.gather(*(self._delete(uid, known[uid]) for uid in known.keys() - waiting))
+        gone = [each for each in self._known().items() if not self._missing.waits(each[0])]
+        await asyncio.gather(*(self._delete(*each) for each in gone))
 
     async def check(self) -> None:
         """Create and delete what differs from what should exist; a large cluster takes long."""
@@ -76,15 +73,14 @@ class Placeholders:
         )
 
     async def _wanted(self, known: Mapping[str, Pod]) -> tuple[Placeholder, ...]:
-        waiting = waiting_pods(self._state) if self._is_on else []
-        if not waiting:
-            return ()
-        return await self._slices.run(placeholders(self._state, waiting, known))
+        return await self._slices.run(self._missing.find(known)) if self._is_on else ()
 
     async def _repeat(self, duty: Callable[[], Awaitable[None]]) -> None:
         while True:
-            began = time.perf_counter()
+            before = self._slices.spent
             await duty()
+            used = self._slices.spent - before  # a round takes longer: others have turns meanwhile
+            began = time.perf_counter() - used
             await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     def _known(self) -> dict[str, Pod]:

@@ -5,15 +5,13 @@ they believe that a pod fits there, also if no GPU has room for it. A *placehold
 requests all units of an empty node: it fits nowhere, so they see that a node is missing.
 """
 
-from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterator
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from extender.decisions.cluster_state import ClusterState
-from extender.decisions.pod_records import PodRecord
 from gpushare.cards.model import Inventory, Request
 from gpushare.contract import LABEL_PLACEHOLDER, RESOURCE_MEMORY
 from gpushare.errors import RequestError
@@ -28,10 +26,7 @@ from gpushare.planning import eligibility
 from gpushare.planning.shapes import Reader, Shape
 
 MOST: Final = 10
-MOST_OF_NAMESPACE: Final = 5  # while other namespaces need some
-EXAMINED: Final = 500  # waiting pods, the most urgent first
 HOSTNAME: Final = "kubernetes.io/hostname"
-AFTER_SECONDS: Final = 5.0  # a pod that waits for less may get what is just becoming free
 
 PLACEHOLDER: Final = Reason("the pod is a placeholder, which only autoscalers are to see")
 
@@ -43,6 +38,10 @@ class Placeholder:
     pod: Pod
     like: Node
     asked: Amounts
+
+
+Lacking = tuple[Pod, Shape]
+InTurns = Callable[[list[Lacking]], list[Lacking]]
 
 
 @dataclass(slots=True)
@@ -75,36 +74,18 @@ def is_placeholder(pod: Pod) -> bool:
     return LABEL_PLACEHOLDER in pod.labels and not pod.node
 
 
-def waiting_pods(state: ClusterState) -> list[Pod]:
-    """Return the pods that the extender has rejected on all nodes for a while, by urgency."""
-    now = state.clock.monotonic()
-    pods = [
-        record.pod
-        for record in state.pods.pending.values()
-        if record.pod is not None and _waits(state, record, record.pod, now)
-    ]
-    pods.sort(key=_urgency)
-    return pods[:EXAMINED]
-
-
 def placeholders(
-    state: ClusterState, waiting: Collection[Pod], kept: Collection[str]
+    state: ClusterState, waiting: Collection[Pod], in_turns: InTurns
 ) -> Generator[None, None, tuple[Placeholder, ...]]:
     """Return the placeholders that should exist for waiting pods, in short steps.
 
-    Pods that would fit on one new node together have one. Those in ``kept`` (uids) come first: a
-    placeholder that exists stays. There are at most MOST; of these a namespace gets more than
-    MOST_OF_NAMESPACE only if no other one needs them.
+    Pods that would fit on one new node together have one. There are at most MOST. ``waiting`` is in
+    the order in which pods get room that is free, ``in_turns`` returns the order in which those
+    that lack room get placeholders.
     """
     trial = _Trial(state)
-    hidden = yield from trial.hidden(waiting)
-    hidden.sort(key=lambda each: each[0].uid not in kept)
-    counts, first, rest = Counter[str](), list[tuple[Pod, Shape]](), list[tuple[Pod, Shape]]()
-    for each in hidden:
-        namespace = each[0].metadata.namespace
-        counts[namespace] += 1
-        (first if counts[namespace] <= MOST_OF_NAMESPACE else rest).append(each)
-    for pod, shape in (*first, *rest):
+    lacking = yield from trial.lacking(waiting)
+    for pod, shape in (yield from trial.hidden(in_turns(lacking))):
         yield from trial.give_new_node(pod, shape)
         if len(trial.found) == MOST:
             break
@@ -124,9 +105,13 @@ class _Trial:
         self._likes: dict[Hashable, tuple[Node, Inventory] | None] = {}
         self.found: list[Placeholder] = []
 
-    def hidden(self, waiting: Collection[Pod]) -> Generator[None, None, list[tuple[Pod, Shape]]]:
-        """Return the pods that fit on no GPU, and of which autoscalers believe that they fit."""
-        lacking: list[tuple[Pod, Shape]] = []
+    def lacking(self, waiting: Collection[Pod]) -> Generator[None, None, list[Lacking]]:
+        """Return the pods that fit on no GPU, and would on a new node.
+
+        The others take nothing of any sum in ``hidden``: an autoscaler may give it to a pod for
+        which it could add a node, and then adds none.
+        """
+        found: list[Lacking] = []
         full: set[Hashable] = set()
         for pod in waiting:
             try:
@@ -135,29 +120,30 @@ class _Trial:
                 continue
             if shape.key in full or not (yield from self._fits(shape)):
                 full.add(shape.key)
-                lacking.append((pod, shape))
-        hidden: list[tuple[Pod, Shape]] = []
+                if (yield from self._like(shape)) is not None:
+                    found.append((pod, shape))
+        return found
+
+    def hidden(self, lacking: Collection[Lacking]) -> Generator[None, None, list[Lacking]]:
+        """Return the pods of which autoscalers believe that they fit."""
+        found: list[Lacking] = []
         seen: set[Hashable] = set()  # autoscalers see these wait
         for pod, shape in lacking:
             if shape.key not in seen and (yield from self._seems_to_fit(shape)):
-                hidden.append((pod, shape))
+                found.append((pod, shape))
             else:
                 seen.add(shape.key)
-        return hidden
+        return found
 
     def give_new_node(self, pod: Pod, shape: Shape) -> Generator[None, None, None]:
         """Place a pod on a new node, if there can be one on which it fits."""
         request, state = shape.request, self._state
-        if request is None:
+        like = yield from self._like(shape)
+        if request is None or like is None:
             return
         for node, room in self._new:
             if not node_constraints.why_not(pod, node) and room.take(shape, request, state):
                 return
-        if shape.key not in self._likes:
-            self._likes[shape.key] = yield from self._smallest(shape, request)
-        like = self._likes[shape.key]
-        if like is None:
-            return
         node, inventory = like
         room = _empty(node, inventory)
         units = room.free[RESOURCE_MEMORY]
@@ -204,6 +190,14 @@ class _Trial:
                 self._rooms[name] = _Room(FreeCards(account), dict(free))
         return self._rooms[name]
 
+    def _like(self, shape: Shape) -> Generator[None, None, tuple[Node, Inventory] | None]:
+        if shape.key not in self._likes:
+            found = None
+            if shape.request is not None:
+                found = yield from self._smallest(shape, shape.request)
+            self._likes[shape.key] = found
+        return self._likes[shape.key]
+
     def _smallest(
         self, shape: Shape, request: Request
     ) -> Generator[None, None, tuple[Node, Inventory] | None]:
@@ -243,27 +237,3 @@ def _renamed(node: Node) -> Node:
     return msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, name="", labels=labels)
     )
-
-
-def _waits(state: ClusterState, record: PodRecord, pod: Pod, now: float) -> bool:
-    """Return whether a new node may be what a pod lacks.
-
-    For one with a nominated node room is being made, and a pod with a slot has room. One over the
-    quota of its namespace would not get a new node.
-    """
-    asked = record.asked
-    is_rejected = asked is not None and asked.reasons and now - asked.since >= AFTER_SECONDS
-    return bool(
-        is_rejected
-        and record.request is not None
-        and pod.is_plain
-        and not pod.metadata.deletion_timestamp
-        and not pod.status.nominated_node_name
-        and state.preemptions.of(pod.uid) is None
-        and state.ledger.slot_of(pod.uid) is None
-        and not isinstance(state.quotas.why_not(pod, record.request), Reason)
-    )
-
-
-def _urgency(pod: Pod) -> tuple[int, str, str]:
-    return -pod.priority, pod.metadata.creation_timestamp or "", pod.uid

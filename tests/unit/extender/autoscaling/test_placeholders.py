@@ -1,12 +1,15 @@
 """The leader creates placeholders that are missing and deletes those that are not needed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extender.autoscaling.placeholders import Placeholders
-from extender.decisions.autoscaling.placeholders import AFTER_SECONDS
+from extender.decisions.autoscaling.missing_nodes import AFTER_SECONDS, EXAMINED, KEPT_SECONDS
+from extender.decisions.autoscaling.placeholders import HOSTNAME
 from gpushare.contract import GATE_ADMISSION, LABEL_PLACEHOLDER
 from gpushare.errors import ApiError, NoRoom
 from gpushare.objects.model import Pod
@@ -14,7 +17,7 @@ from gpushare.objects.scheduling import SchedulingGate
 from gpushare.process.time_slices import Turns
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.quota import Quota
-from tests.builders import pod
+from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench, bound, changed
 
 NAMESPACE = "gpushare-system"
@@ -59,15 +62,20 @@ class Stage:
             is_on=is_on,
         )
 
-    def needy(self, name: str = "p") -> None:
-        self.bench.add(pod(name, 8))
-        self.bench.cluster.pods.answer(f"uid-{name}", 1, ["no room"], self.bench.time.monotonic())
+    def needy(self, *names: str, **how: Any) -> None:
+        """Let kube-scheduler ask about pods, and time pass."""
+        for name in names or ("p",):
+            made = pod(name, 8)
+            meta = {"namespace": how.get("namespace", "default")}
+            spec = {key: value for key, value in how.items() if key != "namespace"}
+            self.bench.add(changed(made, meta, spec=spec))
+            self.bench.cluster.pods.answer(made.uid, 1, ["no room"], self.bench.time.monotonic())
         self.bench.time.now += AFTER_SECONDS
 
-    async def check(self, times: int = 1) -> None:
+    async def check(self, times: int = 1, seconds: float = 60) -> None:
         for _ in range(times):
             await self.placeholders.check()
-            self.bench.time.now += 60
+            self.bench.time.now += seconds
 
 
 async def test_one_is_created_and_its_pod_is_told():
@@ -122,6 +130,72 @@ async def test_those_of_a_former_leader_are_deleted_without_the_setting():
     await stage.check(2)
     assert stage.writer.deleted == ["uid-p"]
     assert not stage.writer.created
+
+
+async def test_none_is_created_for_a_pod_that_no_scheduler_has_asked_about():
+    stage = Stage()
+    stage.bench.add(changed(pod("p", 8), spec={"scheduler_name": "another"}))
+    stage.bench.time.now += AFTER_SECONDS
+    await stage.check(3)
+    assert stage.writer.created == []
+
+
+async def test_one_that_brings_no_node_gives_way_to_that_of_another_pod_after_a_while():
+    """The sum of the node is enough for one of the pods, and nobody knows which autoscalers see."""
+    stage = Stage()
+    stage.needy("first", namespace="a")
+    stage.needy("second", namespace="b")
+    await stage.check(3)
+    assert stage.writer.created == ["uid-first"]
+    stage.bench.time.now += KEPT_SECONDS
+    await stage.check(2)
+    assert stage.writer.created == ["uid-first", "uid-second"]
+    assert stage.writer.deleted == ["uid-first"]
+
+
+class Hopeless(NamedTuple):
+    """Pods that get no node: by their selectors, or because none comes for the placeholder."""
+
+    selector: dict[str, str]
+    count: int
+    namespace: str
+    priority: int
+
+
+HOPELESS = st.builds(
+    Hopeless,
+    selector=st.sampled_from([{"no": "such"}, {HOSTNAME: "n"}]),
+    count=st.sampled_from([1, 3, EXAMINED + 1]),
+    namespace=st.sampled_from(["default", "a", "b"]),
+    priority=st.integers(-1, 1),
+) | st.builds(
+    Hopeless,
+    selector=st.just({}),
+    count=st.integers(1, 3),
+    namespace=st.sampled_from(["default", "a", "b"]),
+    priority=st.integers(-1, 1),
+)
+
+
+@settings(max_examples=25)
+@given(groups=st.lists(HOPELESS, max_size=3))
+async def test_whoever_needs_a_node_gets_a_placeholder_whatever_hopeless_pods_wait(
+    groups: list[Hopeless],
+):
+    stage = Stage()
+    stage.bench.cluster.node_changed(changed(node("n", 16, 16), {"labels": {HOSTNAME: "n"}}))
+    for number, each in enumerate(groups):
+        names = (f"p{number}-{index}" for index in range(each.count))
+        where = {"namespace": each.namespace, "node_selector": each.selector}
+        stage.needy(*names, priority=each.priority, **where)
+    stage.needy("mine")
+    examined_after = 1 + sum(each.count for each in groups) // EXAMINED
+    before_mine = sum(each.count for each in groups if not each.selector)
+    for _ in range((1 + before_mine) * (1 + examined_after)):
+        await stage.check(seconds=KEPT_SECONDS)
+        if "uid-mine" in stage.writer.created:
+            return
+    pytest.fail("it got none")
 
 
 async def test_a_refusal_is_not_repeated_at_once():

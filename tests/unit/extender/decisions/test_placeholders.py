@@ -5,14 +5,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from extender.decisions.autoscaling.body import INSTANCE_TYPE, PRIORITY_CLASS, body
-from extender.decisions.autoscaling.placeholders import (
-    AFTER_SECONDS,
-    HOSTNAME,
-    MOST,
-    Placeholder,
-    placeholders,
-    waiting_pods,
-)
+from extender.decisions.autoscaling.missing_nodes import AFTER_SECONDS, MissingNodes
+from extender.decisions.autoscaling.placeholders import HOSTNAME, MOST, Placeholder
 from gpushare.contract import LABEL_CARD_COUNT, LABEL_PLACEHOLDER, RESOURCE_MEMORY
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.scheduling import Toleration, Volume
@@ -45,8 +39,7 @@ def rejected(bench: Bench, *pods: Pod, seconds: float = AFTER_SECONDS) -> None:
 
 
 def found(bench: Bench, kept: Collection[str] = ()) -> list[Placeholder]:
-    state = bench.cluster.state
-    return list(run_all(placeholders(state, waiting_pods(state), kept)))
+    return list(run_all(MissingNodes(bench.cluster.state).find(kept)))
 
 
 def names(bench: Bench, kept: Collection[str] = ()) -> list[str]:
