@@ -103,6 +103,7 @@ class _Extender:
             self._clock,
             configuration.policy,
             configuration.gangs,
+            schedulers=configuration.scheduler_names,
         )
         is_limited = configuration.preemption.victims == "preemptible"
         cluster.state.victim_rules = Rules(preemptible_only=is_limited)

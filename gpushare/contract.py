@@ -175,6 +175,9 @@ METRIC_POD_USED: Final = "gpushare_deviceplugin_pod_used_mib"
 METRIC_POD_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"
 METRIC_OTHERS_USED: Final = "gpushare_deviceplugin_others_used_mib"  # by processes of no live pod
 
+# The profiles of kube-scheduler that call the extender, unless its configuration names others: that
+# of the cluster, and that of second-scheduler mode.
+SCHEDULER_NAMES: Final = ("default-scheduler", "gpushare-scheduler")
 # Aliyun gpushare's URL prefix of the extender; our port next to kube-scheduler.
 EXTENDER_PREFIX: Final = "/gpushare-scheduler"
 EXTENDER_PORT: Final = 29766

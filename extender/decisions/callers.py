@@ -10,7 +10,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class Callers:
-    """The schedulers of the configuration, and each one that has asked about a pod.
+    """The schedulers of the configuration (``names``), and each one that has asked about a pod.
 
     Nothing is kept, released or evicted for the pods of others: they never come for it.
     """

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from extender.decisions.callers import Callers
+from extender.decisions.callers import DEFAULT_SCHEDULER, Callers
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
 from extender.decisions.queue.head_claims import HeadClaims
@@ -45,7 +45,7 @@ _NS: Final = 1_000_000_000
 class ClusterState:
     """The watch writes it, a binding reserves in its ledger, and everything else reads it.
 
-    ``callers`` are the schedulers that ask about their pods.
+    ``callers`` are the schedulers that ask about their pods, at first ``schedulers``.
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
@@ -57,9 +57,15 @@ class ClusterState:
     ``mix`` counts what pods request, and ``scarcity`` is what follows from it for ranking nodes.
     """
 
-    def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
+    def __init__(
+        self,
+        unit_mib: int,
+        policies: Policies,
+        clock: Clock,
+        schedulers: Iterable[str] = (DEFAULT_SCHEDULER,),
+    ) -> None:
         self.unit_mib, self.policies, self.clock = unit_mib, policies, clock
-        self.callers = Callers()
+        self.callers = Callers(schedulers)
         self.ledger = Ledger()
         self.groups = Groups()
         self.use = ResourceUse()

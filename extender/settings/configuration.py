@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gpushare.contract import EXTENDER_PORT, FORMER_EXTENDER_PORT
+from gpushare.contract import EXTENDER_PORT, FORMER_EXTENDER_PORT, SCHEDULER_NAMES
 from gpushare.errors import SettingsError
 from gpushare.process.flags import parse_unit
 
@@ -306,6 +306,8 @@ class Configuration(_Section, frozen=True):
     """Without ``leader_election`` this is the only replica.
 
     ``gates``: whether gated pods wait for room; otherwise they are released at once.
+    ``scheduler_names`` are the profiles of the kube-schedulers that call the extender. Nothing is
+    kept, released or evicted for pods of others.
     """
 
     memory_unit: str = "GiB"
@@ -313,6 +315,7 @@ class Configuration(_Section, frozen=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     evict_after_seconds: Annotated[int, Meta(ge=0, le=99_999)] = 60
     gates: bool = True
+    scheduler_names: tuple[NotEmpty, ...] = SCHEDULER_NAMES
     policy: Policy = Policy()
     gangs: GangSettings = GangSettings()
     queue: QueueSettings = QueueSettings()
@@ -327,6 +330,8 @@ class Configuration(_Section, frozen=True):
         except SettingsError:
             text = f"{self.memory_unit[:63]}: write GiB, MiB or a number of them, such as 256MiB"
             yield "memoryUnit", text
+        if not self.scheduler_names:
+            yield "schedulerNames", "name each profile of kube-scheduler that calls the extender"
         election = self.leader_election
         if election is not None:
             own = self.listen

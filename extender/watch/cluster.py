@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from extender.decisions.autoscaling.placeholders import is_placeholder
+from extender.decisions.callers import DEFAULT_SCHEDULER
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.facts import GangViews
 from extender.decisions.pod_records import PodRecord
@@ -47,7 +48,8 @@ _GANGS: Final = GangSettings()
 class ClusterWatch:
     """Every change of the ledger that comes from the API server is made here.
 
-    ``notice`` is called once for everything that becomes an Event.
+    ``notice`` is called once for everything that becomes an Event. ``schedulers`` are those that
+    call the extender, by configuration.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class ClusterWatch:
         clock: Clock,
         policy: Policy = _POLICY,
         gangs: GangSettings = _GANGS,
+        *,
+        schedulers: Iterable[str] = (DEFAULT_SCHEDULER,),
     ) -> None:
-        self.state = ClusterState(unit_mib, policies(policy), clock)
+        self.state = ClusterState(unit_mib, policies(policy), clock, schedulers)
         self.ledger, self.pods = self.state.ledger, self.state.pods
         self.scheduling = Scheduling(self.state, policy.candidates, gang_policy(gangs))
         self.grace = Grace(self.scheduling)

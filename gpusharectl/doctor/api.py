@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from gpushare.contract import LABEL_QUEUE, RESOURCE_MEMORY
+from gpushare.contract import LABEL_QUEUE, RESOURCE_MEMORY, SCHEDULER_NAMES
 from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
@@ -102,6 +102,16 @@ class Api:
         if not isinstance(section, dict):
             raise RecordError("policy in the extender's configuration is not a mapping")
         return section
+
+    async def scheduler_names(self) -> frozenset[str] | None:
+        """Return the schedulers of which the extender knows that they call it, by the same file."""
+        settings = await self._settings()
+        if settings is None:
+            return None
+        names = settings.get("schedulerNames") or SCHEDULER_NAMES
+        if not isinstance(names, list | tuple):
+            raise RecordError("schedulerNames in the extender's configuration is not a list")
+        return frozenset(map(str, names))
 
     async def _settings(self) -> dict[str, Any] | None:
         for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):

@@ -56,6 +56,7 @@ async def gather(
         "gates": known(api.gates()),
         "preempts": known(api.preempts()),
         "placement": known(api.placement()),
+        "scheduler_names": known(api.scheduler_names()),
     }
     async with asyncio.TaskGroup() as group:
         tasks = {name: group.create_task(get) for name, get in wanted.items()}

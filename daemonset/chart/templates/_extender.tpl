@@ -18,6 +18,7 @@
 {{- if .Values.preemption.enabled }}{{ $_ := set $base "preemption" (dict "enabled" true) }}{{ end -}}
 {{- if .Values.autoscaling.enabled }}{{ $_ := set $base "queue" (dict "autoscaled" true) }}{{ end -}}
 {{- $own := dict "memoryUnit" .Values.unit -}}
+{{- with include "gpushare.schedulerNames" . | fromJsonArray }}{{ $_ := set $own "schedulerNames" . }}{{ end -}}
 {{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
 {{- end -}}
 

@@ -46,7 +46,7 @@ class _Claimed:
 
 
 class NominatedClaims:
-    """A claim for each pod with a nominated node that kube-scheduler has written.
+    """A claim for each pod with a nominated node, if its scheduler wrote it and asks the extender.
 
     It lasts for REMOVED_SECONDS after kube-scheduler has removed the nominated node.
     """
@@ -148,7 +148,8 @@ class NominatedClaims:
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""
         node, claimed = pod.status.nominated_node_name, self._claimed.get(pod.uid)
-        if node and not is_nominated(pod) and not pod.gates:
+        is_ours = self._state.callers.ask_about(pod)
+        if node and is_ours and not is_nominated(pod) and not pod.gates:
             self._claim(pod, node, inf)
         elif claimed is not None and claimed.until == inf:
             self._claim(pod, claimed.node, self._state.clock.monotonic() + REMOVED_SECONDS)

@@ -95,6 +95,13 @@ WRONG_SCHEDULER = problem(
     "a kube-scheduler without the extender would place it without a GPU",
     "give the pod the schedulerName of one with the extender ({names})",
 )
+SCHEDULER_NOT_LISTED = problem(
+    "SchedulerNotListed",
+    "the extender keeps no room for its pods until it has been asked about one of them: if all are "
+    "gated, they wait for ever",
+    "add it to the chart's value schedulerNames, or to schedulerNames in the extender's "
+    "configuration: docs/install.md#schedulers-for-gpu-memory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +334,21 @@ def _pods_wait_for_one(facts: Facts) -> Iterator[DoctorFinding]:
             yield WRONG_SCHEDULER.of(pod.key, found, names=" or ".join(sorted(asking)))
 
 
+def _extender_lists_all(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_known(facts, "whether the extender knows its profiles")
+    if isinstance(facts.scheduler_names, Unknown):
+        yield unchecked("the setting schedulerNames of the extender", facts.scheduler_names)
+        return
+    listed = facts.scheduler_names
+    for name, each in _known(facts).items():
+        if listed is None or ours(each.configuration) is None:
+            continue
+        for profile in _names(each):
+            if profile not in listed:
+                found = f"schedulerNames is {', '.join(sorted(listed))}"
+                yield SCHEDULER_NOT_LISTED.of(f"profile {profile} of {name}", found)
+
+
 def _waits(pod: SeenPod) -> bool:
     if pod.node or pod.is_terminal or not asks_for_share(pod):
         return False
@@ -375,6 +397,12 @@ CHECKS: Final = (
         _GROUP,
         "no Service can receive the calls to the extender",
         _port_is_no_node_port,
+        _settings,
+    ),
+    Check(
+        _GROUP,
+        "the extender knows all profiles that call it",
+        _extender_lists_all,
         _settings,
     ),
     Check(

@@ -109,6 +109,7 @@ async def test_what_gates_pods_and_the_settings_of_the_extender_are_read(tmp_pat
         "/api/v1/namespaces/gpushare-system/configmaps/c": {
             "data": {
                 "extender.yaml": "gates: off\npreemption: {enabled: true}\npolicy: {candidates: 0}"
+                "\nschedulerNames: [mine]"
             }
         },
     }
@@ -122,6 +123,7 @@ async def test_what_gates_pods_and_the_settings_of_the_extender_are_read(tmp_pat
     assert found.gates is False
     assert found.preempts is True
     assert found.placement == {"candidates": 0}
+    assert found.scheduler_names == {"mine"}
 
 
 @pytest.mark.parametrize(

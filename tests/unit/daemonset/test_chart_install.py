@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from extender.server.paths import ADMISSION
 from extender.settings.configuration import Configuration
 from extender.settings.file import parse
-from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
+from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY, SCHEDULER_NAMES
 from gpusharectl.certificates import files as certificates
 from localcluster.run import run
 from localcluster.tools import tool
@@ -39,6 +39,19 @@ def of_version(version: str, values: dict[str, Any]) -> list[dict[str, Any]]:
 def configuration(objects: list[dict[str, Any]]) -> Configuration:
     found = of_kind(objects, "ConfigMap", "gpushare-extender-configuration")
     return parse(found["data"]["extender.yaml"].encode())
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, SCHEDULER_NAMES),
+        (SECOND, ("gpushare-scheduler",)),
+        ({"schedulerNames": ["default-scheduler", "mine"]}, ("default-scheduler", "mine")),
+        ({"schedulerNames": ["mine"], "policies": False}, ("mine",)),
+    ],
+)
+def test_the_extender_knows_the_schedulers_whose_pods_may_request_gpu_memory(values, wanted):
+    assert configuration(of_version("1.34.4", values)).scheduler_names == wanted
 
 
 @pytest.mark.parametrize(

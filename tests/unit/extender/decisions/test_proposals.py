@@ -294,6 +294,13 @@ def test_a_new_leader_claims_for_nominated_pods_before_it_decides(bench):
     assert sum(e.claimed for e in bench.cluster.ledger.account("n").cards) == 16
 
 
+def test_nothing_is_kept_for_a_nominated_pod_of_a_scheduler_that_does_not_ask(bench):
+    terminate(bench, "a1")
+    bench.add(changed(waiting(units=8, nominated="n"), spec={"scheduler_name": "another"}))
+    end(bench, "a1")
+    assert offered(bench, waiting("low", 8, 0))
+
+
 async def test_a_more_important_pod_gets_claimed_room_only_if_there_is_no_other(bench):
     for name in ("a1", "a2", "b1", "b2"):
         end(bench, name)

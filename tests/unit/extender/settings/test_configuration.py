@@ -45,6 +45,7 @@ def test_an_empty_file_has_the_defaults_of_existing_installations():
     assert found == parse(b"{}") == Configuration()
     assert (found.listen.deciding.host, found.listen.deciding.port) == ("127.0.0.1", 29766)
     assert (found.unit_mib, found.listen.reading, found.leader_election) == (1024, None, None)
+    assert found.scheduler_names == ("default-scheduler", "gpushare-scheduler")
 
 
 WHOLE = """
@@ -117,6 +118,7 @@ def test_all_problems_are_reported_at_once_with_line_and_place():
         ("evictAfterSeconds: -1", "evictAfterSeconds"),
         ("evictAfterSeconds: soon", "evictAfterSeconds"),
         ("gates: 1", "gates"),
+        ("schedulerNames: []", "schedulerNames"),
         ("gates: 'off'", "gates"),
         ("evictAfterSeconds: 1.5", "evictAfterSeconds"),
         ("evictAfterSeconds: 123456", "evictAfterSeconds"),

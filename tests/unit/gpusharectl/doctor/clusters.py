@@ -14,6 +14,7 @@ from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
     RESOURCE_MEMORY,
+    SCHEDULER_NAMES,
 )
 from gpushare.objects.model import (
     Node,
@@ -199,6 +200,7 @@ def well(**changes: Any) -> Facts:
         "election": LeaderElection("extender-cp1", 6, is_renewed=True),
         "memory_unit": "MiB",
         "placement": {},
+        "scheduler_names": frozenset(SCHEDULER_NAMES),
         "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},
         "policies": frozenset(POLICIES),
         "policy_bindings": frozenset(POLICIES),

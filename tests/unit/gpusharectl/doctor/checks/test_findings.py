@@ -292,6 +292,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
         node_ports={"team/web": frozenset({32766}), "team/api": frozenset({32767})},
     ),
     "ExtenderNeverAsked": lambda: well(schedulers={}, extenders={EXTENDER: LEADER}),
+    "SchedulerNotListed": lambda: well(scheduler_names=frozenset({"gpushare-scheduler"})),
     "PodOfAnotherScheduler": lambda: with_pods(pod("lost", on=None, scheduler="other")),
     "PolicyMissing": lambda: well(policy_bindings=well().policy_bindings - {"gpushare-bindings"}),
     "PermissionMissing": lambda: well(
@@ -489,6 +490,7 @@ DEPENDS = {
     "PolicyMissing",
     "QuotaInQueue",
     "RuntimeClassMissing",
+    "SchedulerNotListed",
     "SecondSchedulerVersion",
     "UnitsMixed",
     "VersionSkew",
@@ -515,6 +517,7 @@ UNKNOWNS: dict[str, Any] = {
     "gates": UNKNOWN,
     "preempts": UNKNOWN,
     "placement": UNKNOWN,
+    "scheduler_names": UNKNOWN,
 }
 
 
@@ -599,6 +602,18 @@ def test_a_timeout_of_nothing_is_kubernetes_default_of_five_seconds(timeout):
 def test_the_internal_form_of_a_configuration_is_read_as_the_public_one():
     internal = {"Extenders": [{"URLPrefix": "http://127.0.0.1:29766/gpushare-scheduler"}]}
     assert plain(internal)["extenders"][0]["urlprefix"].endswith("/gpushare-scheduler")
+
+
+def test_each_profile_that_the_extender_does_not_list_is_named():
+    names = ("default-scheduler", "batch", "other")
+    profiles = configured(profiles=[{"schedulername": name} for name in names])
+    facts = well(
+        schedulers={SCHEDULER: profiles, "theirs": configured(extenders=[])},
+        scheduler_names=frozenset({"default-scheduler", "other"}),
+    )
+    (found,) = [each for each in look(facts) if each.kind.name == "SchedulerNotListed"]
+    assert found.about.startswith("profile batch of")
+    assert "schedulerNames" in found.fix
 
 
 def test_beside_a_second_kube_scheduler_the_first_needs_no_extender():
