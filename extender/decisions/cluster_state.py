@@ -25,9 +25,15 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import Amounts, Requests, read_amounts, requests_of
+from gpushare.objects.pod_requests import (
+    Amounts,
+    Requests,
+    foreign_resources,
+    read_amounts,
+    requests_of,
+)
 from gpushare.placement import verdict
-from gpushare.placement.node_resources import free_resources, left_of, limited
+from gpushare.placement.node_resources import OfferedResources, free_resources, left_of, limited
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
@@ -47,6 +53,7 @@ class ClusterState:
 
     ``callers`` are the schedulers that ask about their pods, at first ``schedulers``.
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
+    ``offered`` are the foreign resources that are judged.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
     ``placeholders`` are the pods that only autoscalers are to see: nothing else counts them.
@@ -69,6 +76,7 @@ class ClusterState:
         self.ledger = Ledger()
         self.groups = Groups()
         self.use = ResourceUse()
+        self.offered = OfferedResources()
         self.pods = PodRecords(policies, self.ledger.changes.add)
         self.zone_roles: tuple[ZoneRole, ...] = ()
         self.gated_without_need: dict[str, Pod] = {}
@@ -104,9 +112,29 @@ class ClusterState:
         """Return the live pods bound to a node that name our resources."""
         return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
 
+    def put_node(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        if self.offered.put(node):
+            self._all_changed()
+
     def drop_node(self, name: str) -> None:
         self.nodes.pop(name, None)
         self._allocatable.pop(name, None)
+        if self.offered.drop(name):
+            self._all_changed()
+
+    def _all_changed(self) -> None:
+        """Take note that other resources are judged now, on every node."""
+        for name in self.nodes:
+            self.use.changes.add(name)
+
+    def is_plain(self, whom: Pod | Group) -> bool:
+        """Return whether gpushare evaluates all rules by which a pod is rejected, or members are.
+
+        It does not evaluate resources that no node offers.
+        """
+        resources = foreign_resources(whom) if isinstance(whom, Pod) else whom.foreign_resources
+        return whom.is_plain and self.offered.has_all(resources)
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(name)
@@ -131,7 +159,8 @@ class ClusterState:
             return None
         kept = ledger.kept_resources(node, besides=besides, priority=priority)
         try:
-            return free_resources(found, used, kept, *self._being_bound(node, besides))
+            more = self._being_bound(node, besides)
+            return free_resources(found, used, kept, *more, offered=self.offered)
         except RequestError:
             return None
 

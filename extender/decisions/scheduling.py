@@ -24,6 +24,7 @@ from gpushare.demand.scarcity import Left
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import foreign_resources
 from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies
@@ -82,7 +83,8 @@ class Scheduling:
             nodes = [name for name in nodes if name not in closed]
         verdicts = self._verdicts(request, pod, nodes)
         few = how_many(self._few, attempts.count)
-        if few and self._has_preferences(pod, nodes, verdicts):
+        is_judged = self.state.offered.has_all(foreign_resources(pod))
+        if few and (not is_judged or self._has_preferences(pod, nodes, verdicts)):
             few = 0
         found = filter_nodes(
             nodes,

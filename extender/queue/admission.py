@@ -207,7 +207,7 @@ class Admission:
             if is_gated or now - record.held_at < POKE_SECONDS:
                 continue
             for pod in self._gangs.progress(group).slotted:
-                is_asked = pod.uid in record.offered and group.is_plain
+                is_asked = pod.uid in record.offered and self._state.is_plain(group)
                 if not (pod.gates or is_asked or pod.uid in self._poked):
                     self._poked[pod.uid] = now
                     tasks.create_task(self._poke(pod))

@@ -221,7 +221,8 @@ class ClusterWatch:
 
     def node_changed(self, node: Node) -> None:
         state, name = self.state, node.name
-        before, state.nodes[name] = state.nodes.get(name), node
+        before = state.nodes.get(name)
+        state.put_node(node)
         state.soft_taints.put(node)
         if before is None or not _is_alike(before, node):
             state.use.changes.add(name)

@@ -16,6 +16,7 @@ from gpushare.defragment.model import Movable
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod, PodStatus
 from gpushare.objects.pod_requests import resources_used
+from gpushare.placement.node_resources import judges
 from gpushare.placement.trial import World
 from gpushare.planning.shapes import Reader
 from gpushare.preemption.model import Budgets, PreemptionWorld
@@ -35,7 +36,10 @@ OF_NODE: Final = "of a DaemonSet, or static"
 OF_GANG: Final = "of a gang"
 ENDING: Final = "being deleted"
 NO_CARDS: Final = "on unknown GPUs"
-NOT_PLAIN: Final = "volumes, claims, host ports, or rules on other pods, which are not evaluated"
+NOT_PLAIN: Final = (
+    "volumes, claims, host ports, rules on other pods, or resources that no node offers, which are "
+    "not evaluated"
+)
 UNREADABLE: Final = "requests that cannot be read"
 TWO_BUDGETS: Final = "selected by two PodDisruptionBudgets"
 NO_BUDGET: Final = "no eviction is allowed by their PodDisruptionBudget now"
@@ -117,7 +121,7 @@ def why_not(world: PreemptionWorld, pod: Pod, rules: Rules) -> str:
         NOT_ASKED: label != "true" and not (by_priority and kind in REPLACING),
         ENDING: pod.metadata.deletion_timestamp is not None,
         OF_GANG: world.group_of(pod.uid) is not None,
-        NOT_PLAIN: not pod.is_plain,
+        NOT_PLAIN: not (pod.is_plain and judges(world.free_resources(pod.node), pod)),
         TWO_BUDGETS: len(budgets) > 1,
         NO_BUDGET: any(rules.budgets.allowed.get(each, 0) < 1 for each in budgets),
     }

@@ -12,6 +12,7 @@ from gpushare.ledger.overlay import Overlay
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import Amounts, Requests
 from gpushare.placement import card_choice
+from gpushare.placement.node_resources import free_of
 from gpushare.placement.trial import World
 from gpushare.planning import eligibility
 from gpushare.planning.capacity import by_resources, may_fit
@@ -183,7 +184,7 @@ def has_room(
         for name, amount in each.requests:
             amounts[name] = amounts.get(name, 0) + amount
     for name, amount in shape.amounts:
-        if free.get(name, 0) + amounts.get(name, 0) < amount:
+        if free_of(free, name) + amounts.get(name, 0) < amount:
             return False
     return _cards_with_room(account, freed, shape) >= shape.need.card_count
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from gpushare.groups import reasons
 from gpushare.groups.model import MOST_MEMBERS, GroupKey, PodGroup, Source
 from gpushare.groups.sources import Rank, counts, minimum_of, rank, zone_key_of
 from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import foreign_resources
 from gpushare.placement.reasons import Reason
 
 H = TypeVar("H")
@@ -31,6 +32,7 @@ class _Statement(msgspec.Struct, gc=False, frozen=True):
     uses_gpu: bool
     is_gated: bool
     is_plain: bool
+    resources: tuple[str, ...]
 
 
 class Group:
@@ -56,6 +58,7 @@ class Group:
         self._minima: Counter[int | Reason] = Counter()
         self._zone_keys: Counter[str | Reason] = Counter()
         self._priorities: Counter[int] = Counter()
+        self._resources: Counter[str] = Counter()
 
     @property
     def members(self) -> Mapping[str, Pod]:
@@ -94,6 +97,11 @@ class Group:
     def is_plain(self) -> bool:
         """Return whether gpushare evaluates all rules by which members are rejected on nodes."""
         return not self._not_plain
+
+    @property
+    def foreign_resources(self) -> Collection[str]:
+        """Return the foreign resources that members name."""
+        return self._resources.keys()
 
     @property
     def is_ours(self) -> bool:
@@ -196,6 +204,8 @@ class Group:
         self.begun += by * (stated.is_bound and stated.uses_gpu)
         self.gated += by * stated.is_gated
         self._not_plain += by * (not stated.is_plain)
+        for name in stated.resources:
+            _take(self._resources, name, -by)
 
     def _stated_problem(self) -> Reason | None:
         if not self._ranks:
@@ -222,6 +232,7 @@ def _statement(pod: Pod, source: Source) -> _Statement:
         asks_for_share(pod),
         pod.has_our_gate,
         pod.is_plain,
+        foreign_resources(pod),
     )
 
 
@@ -232,7 +243,7 @@ def _asks_otherwise(before: Pod, after: Pod) -> bool:
     return before.annotations != after.annotations or before.excess != after.excess
 
 
-def _take(counted: Counter[H], value: H) -> None:
-    counted[value] -= 1
+def _take(counted: Counter[H], value: H, number: int = 1) -> None:
+    counted[value] -= number
     if not counted[value]:
         del counted[value]

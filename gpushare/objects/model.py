@@ -270,13 +270,17 @@ class Pod(_Object, gc=False, frozen=True):
         """Return whether gpushare evaluates all rules by which kube-scheduler rejects nodes.
 
         It does not evaluate volumes that only some nodes can mount, ports of the host, affinity to
-        or against other pods, an even spread, and claims of devices. Preferences reject no node.
+        or against other pods, an even spread, claims of devices, and operators that it does not
+        know. Preferences reject no node.
         """
         spec = self.spec
         affinity = spec.affinity or _NO_AFFINITY
+        to_nodes = affinity.node_affinity.required if affinity.node_affinity else None
         between_pods = (affinity.pod_affinity, affinity.pod_anti_affinity)
         return not (
             spec.resource_claims
+            or (to_nodes is not None and not to_nodes.is_judged)
+            or not all(each.is_judged for each in spec.tolerations or ())
             or any(volume.restricts for volume in spec.volumes or ())
             or any(each is not None and each.required for each in between_pods)
             or any(each.required for each in spec.topology_spread_constraints or ())

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from gpushare.contract import RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import QuantityError, RequestError
 from gpushare.objects.model import ActualResources, Container, Pod, Resizable, Resources
 from gpushare.objects.quantity import parse_quantity
@@ -23,6 +24,26 @@ _INFEASIBLE: Final = "Infeasible"
 
 Amounts = dict[str, int]  # by the name of the resource
 Requests = tuple[tuple[str, int], ...]  # the same, sorted by name, to be shared by equal pods
+
+
+@lru_cache(maxsize=4096)
+def is_foreign(resource: str) -> bool:
+    """Return whether a resource is neither one of Kubernetes itself nor one of ours.
+
+    Those of Kubernetes are the ones of which IsExtendedResourceName (pkg/apis/core/v1/helper) is
+    false: no device plugin, other extender or DRA driver can offer them.
+    """
+    is_native = "/" not in resource or "kubernetes.io/" in resource
+    is_ours = resource in {RESOURCE_MEMORY, RESOURCE_COUNT}
+    return not (is_native or is_ours or resource.startswith("requests."))
+
+
+def foreign_resources(pod: Pod) -> tuple[str, ...]:
+    """Return the foreign resources that a pod names, sorted; few pods name any."""
+    found: set[str] = set()
+    for container in (*pod.init_containers, *pod.containers):
+        found.update(filter(is_foreign, container.limits), filter(is_foreign, container.requests))
+    return tuple(sorted(found))
 
 
 def requests_of(pod: Pod) -> Amounts:

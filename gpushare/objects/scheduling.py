@@ -8,22 +8,47 @@ from typing import Final
 
 import msgspec
 
+FIELD_NAME: Final = "metadata.name"  # the only field that matchFields knows, with In and NotIn
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+_OF_FIELDS: Final = frozenset({"In", "NotIn"})
+_OF_TOLERATIONS: Final = frozenset({None, "", "Equal", "Exists"})
+
 
 class Requirement(msgspec.Struct, gc=False, frozen=True):
-    """One ``matchExpressions`` entry: ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One entry of ``matchExpressions`` or ``matchFields``."""
 
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether the operator of a label is one that gpushare knows."""
+        return self.operator in _OPERATORS
+
+    @property
+    def is_judged_field(self) -> bool:
+        """Return whether the field and its operator are ones that gpushare knows."""
+        return self.key == FIELD_NAME and self.operator in _OF_FIELDS
 
 
 class NodeSelectorTerm(msgspec.Struct, rename="camel", gc=False, frozen=True):
     match_expressions: tuple[Requirement, ...] | None = None
     match_fields: tuple[Requirement, ...] | None = None
 
+    @property
+    def is_judged(self) -> bool:
+        return all(each.is_judged for each in self.match_expressions or ()) and all(
+            each.is_judged_field for each in self.match_fields or ()
+        )
+
 
 class NodeSelector(msgspec.Struct, rename="camel", gc=False, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        return all(term.is_judged for term in self.node_selector_terms or ())
 
 
 class Present(msgspec.Struct, gc=False, frozen=True):
@@ -55,6 +80,11 @@ class Toleration(msgspec.Struct, gc=False, frozen=True):
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether gpushare knows the operator: not the ones of KEP-5471, Gt and Lt."""
+        return self.operator in _OF_TOLERATIONS
 
 
 class Taint(msgspec.Struct, gc=False, frozen=True):

@@ -2,7 +2,8 @@
 
 The rules are those of the Kubernetes API documentation for ``tolerations``, ``nodeSelector`` and
 ``requiredDuringSchedulingIgnoredDuringExecution``. kube-scheduler applies them itself before it
-calls the extender. They are used here for answers to people, and reject no node.
+calls the extender. They are used here for plans, and for answers to people. An operator or field
+that is not known rejects no node: kube-scheduler decides about it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Final
 
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.scheduling import (
+    FIELD_NAME,
     NodeSelector,
     NodeSelectorTerm,
     Requirement,
@@ -19,7 +21,6 @@ from gpushare.objects.scheduling import (
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
-FIELD_NAME: Final = "metadata.name"
 _LONGEST: Final = 20  # characters of a number of 64 bits
 
 
@@ -50,8 +51,7 @@ def why_not(pod: Pod, node: Node) -> list[str]:
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """Return whether one of ``tolerations`` tolerates ``taint``.
 
-    An empty effect matches every effect, an empty key with ``Exists`` every taint. An unknown
-    operator tolerates nothing.
+    An empty effect matches every effect, an empty key with ``Exists`` every taint.
     """
     return any(_tolerates(each, taint) for each in tolerations)
 
@@ -84,7 +84,7 @@ def is_met(labels: Mapping[str, str], requirement: Requirement) -> bool:
                 return False
             return mine > other if requirement.operator == "Gt" else mine < other
         case _:
-            return False
+            return True
 
 
 def _matches_term(node: Node, term: NodeSelectorTerm) -> bool:
@@ -93,8 +93,7 @@ def _matches_term(node: Node, term: NodeSelectorTerm) -> bool:
         return False
     name = {FIELD_NAME: node.name}
     return all(is_met(node.labels, each) for each in labels) and all(
-        each.key == FIELD_NAME and each.operator in {"In", "NotIn"} and is_met(name, each)
-        for each in fields
+        not each.is_judged_field or is_met(name, each) for each in fields
     )
 
 
@@ -106,10 +105,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     match toleration.operator or "Equal":
         case "Equal":
             return (toleration.value or "") == (taint.value or "")
-        case "Exists":
-            return True
         case _:
-            return False
+            return True
 
 
 def _number(text: str) -> int | None:

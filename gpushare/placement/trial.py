@@ -19,7 +19,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import Amounts, Requests, requests_of
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
-from gpushare.placement.node_resources import insufficient, left_of
+from gpushare.placement.node_resources import insufficient, left_of, take
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
 
@@ -146,8 +146,7 @@ class _Trial:
             text = f"node has too little allocatable left of {', '.join(short)}"
             self.reasons[text] += 1
             return
-        for resource, amount in self.asked.items():
-            free[resource] = free.get(resource, 0) - amount
+        take(free, self.asked.items())
         number = len(self.places)
         uuids = tuple(card.uuid for card in chosen)
         self._ledger.reserve(

@@ -7,6 +7,7 @@ from gpushare.cards.placement_policy import CardPolicy
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.pod_requests import Requests
 from gpushare.placement.card_choice import FreeCard, FreeCards, is_wanted, select
+from gpushare.placement.node_resources import free_of
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.planning.shapes import Shape
 
@@ -31,8 +32,7 @@ def sets_of_cards(free: Sequence[int], units: int, count: int) -> int:
 
 def by_resources(free: Mapping[str, int], amounts: Requests) -> int:
     """Return how many members the free resources are enough for; each takes one of ``pods``."""
-    get = free.get
-    return max(0, min([get(name, 0) // amount for name, amount in amounts]))
+    return max(0, min([free_of(free, name) // amount for name, amount in amounts]))
 
 
 def members_on(shape: Shape, cards: FreeCards | None, free: Mapping[str, int]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
 from gpushare.placement.card_choice import is_wanted
+from gpushare.placement.node_resources import take
 from gpushare.placement.reasons import (
     COOLING,
     CORDONED,
@@ -98,8 +99,7 @@ class _Left:
             card, free = cards[uuid]
             cards[uuid] = card, free - slot.units
         self._is_taken |= shape.need.is_apart
-        for resource, amount in shape.amounts:
-            resources[resource] -= amount
+        take(resources, shape.amounts)
         return None
 
 

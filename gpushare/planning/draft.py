@@ -11,6 +11,7 @@ from gpushare.ledger.gone import NOBODY, Freed, Gone
 from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Hold, Kept, Slot, requests_kept
 from gpushare.objects.pod_requests import Amounts
 from gpushare.placement.card_choice import FreeCard, FreeCards
+from gpushare.placement.node_resources import take
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
 from gpushare.planning.capacity import by_resources, cards_for_one, members_on, rank_of
@@ -170,8 +171,7 @@ class DraftNode:
             for each in chosen:
                 self.cards.use(each, shape.need.units)
         if self.free is not None:
-            for resource, amount in shape.amounts:
-                self.free[resource] -= amount
+            take(self.free, shape.amounts)
 
 
 class Draft:

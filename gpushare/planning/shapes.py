@@ -9,8 +9,7 @@ from gpushare.cards.model import Request
 from gpushare.errors import RequestError
 from gpushare.objects.model import Container, Pod
 from gpushare.objects.pod_requests import Requests, requests_of
-from gpushare.objects.scheduling import NodeSelector
-from gpushare.placement.node_constraints import FIELD_NAME
+from gpushare.objects.scheduling import FIELD_NAME, NodeSelector
 from gpushare.placement.trial import World
 
 PODS_A_STEP: Final = 32

@@ -30,7 +30,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import Requests, read_amounts, resources_used
 from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_resources import free_resources, left_of
+from gpushare.placement.node_resources import OfferedResources, free_resources, left_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.scarcity_learner import ScarcityLearner
@@ -49,6 +49,7 @@ class ListedCluster:
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
         self._nodes = {node.name: node for node in nodes}
+        self._offered = OfferedResources(self._nodes.values())
         self.unit_mib = unit_of(self._nodes.values())
         self.ledger = Ledger()
         self._live: dict[str, Pod] = {}
@@ -165,7 +166,9 @@ class ListedCluster:
         found, used = self._nodes.get(node), self._use.used(node)
         kept = self.ledger.kept_resources(node, besides=besides, priority=priority)
         try:
-            return free_resources(found, used, kept) if found and used is not None else None
+            if found is None or used is None:
+                return None
+            return free_resources(found, used, kept, offered=self._offered)
         except RequestError:
             return None
 

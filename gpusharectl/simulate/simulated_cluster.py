@@ -37,7 +37,12 @@ from gpushare.objects.pod_requests import (
 from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_choice import FreeCards, why_not_card
 from gpushare.placement.fragmentation import fragmentation
-from gpushare.placement.node_resources import free_resources, insufficient, left_of
+from gpushare.placement.node_resources import (
+    OfferedResources,
+    free_resources,
+    insufficient,
+    left_of,
+)
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.scarcity_learner import ScarcityLearner
@@ -100,6 +105,7 @@ class SimulatedCluster:
         self.unit_mib, self.policies = unit_mib, policies
         self.ledger = Ledger()
         self.use = ResourceUse()
+        self.offered = OfferedResources()
         self.groups = Groups()
         self.closed: dict[str, Reason] = {}
         self._wrong: dict[str, str] = {}
@@ -123,6 +129,10 @@ class SimulatedCluster:
         allocatable = {**_PLENTY, **node.allocatable}
         node = replace(node, status=replace(node.status, allocatable=allocatable))
         self._nodes[name] = node
+        if self.offered.put(node):
+            for each in self._nodes:
+                self.use.changes.add(each)
+                self._changed(each)
         self.use.changes.add(name)
         found, wrong, closed = verdict.cards_of(node, self.unit_mib)
         self._wrong[name] = wrong
@@ -421,7 +431,7 @@ class SimulatedCluster:
         if room is None:
             used = self.use.used(name)
             assert used is not None, "the scenario has read all requests"  # noqa: S101
-            room = self._rooms[name] = free_resources(self._nodes[name], used)
+            room = self._rooms[name] = free_resources(self._nodes[name], used, offered=self.offered)
         return room
 
     def _node_why(self, name: str, text: str, request: Request) -> view.NodeWhy:

@@ -58,7 +58,7 @@ class SimulatedWorld:
         if found is None or used is None:
             return None
         kept = self.ledger.kept_resources(node, besides=besides, priority=priority)
-        return free_resources(found, used, kept)
+        return free_resources(found, used, kept, offered=self._cluster.offered)
 
     def leaving(self, _: str) -> Mapping[str, Requests]:
         """Return nothing: nobody is evicted in a simulation."""

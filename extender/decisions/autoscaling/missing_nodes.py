@@ -91,7 +91,7 @@ class MissingNodes:
             return None
         is_left = (
             state.clock.monotonic() - asked.since >= AFTER_SECONDS
-            and pod.is_plain
+            and state.is_plain(pod)
             and not pod.node
             and not pod.metadata.deletion_timestamp
             and not pod.status.nominated_node_name

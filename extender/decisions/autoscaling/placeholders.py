@@ -5,7 +5,7 @@ they believe that a pod fits there, also if no GPU has room for it. A *placehold
 requests all units of an empty node: it fits nowhere, so they see that a node is missing.
 """
 
-from collections.abc import Callable, Collection, Generator, Hashable, Iterator
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import PODS, Amounts
 from gpushare.placement import card_choice, node_constraints
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_resources import free_resources, insufficient
+from gpushare.placement.node_resources import free_resources, insufficient, take
 from gpushare.placement.reasons import Reason
 from gpushare.planning import eligibility
 from gpushare.planning.shapes import Reader, Shape
@@ -64,8 +64,7 @@ class _Room:
         """Take what a pod needs if GPUs are added up; return False if that does not fit."""
         if insufficient(self.free, dict(shape.amounts)):
             return False
-        for name, amount in shape.amounts:
-            self.free[name] -= amount
+        take(self.free, shape.amounts)
         return True
 
 
@@ -145,7 +144,7 @@ class _Trial:
             if not node_constraints.why_not(pod, node) and room.take(shape, request, state):
                 return
         node, inventory = like
-        room = _empty(node, inventory)
+        room = _empty(node, inventory, state.offered)
         units = room.free[RESOURCE_MEMORY]
         room.take(shape, request, state)
         self._new.append((node, room))
@@ -214,7 +213,7 @@ class _Trial:
             if node_constraints.why_not(shape.pod, _renamed(node)):
                 continue  # it needs this very node
             try:
-                room = _empty(node, account.inventory)
+                room = _empty(node, account.inventory, state.offered)
             except RequestError:
                 continue
             units = room.free.get(RESOURCE_MEMORY, 0)
@@ -226,9 +225,9 @@ class _Trial:
         return node, inventory
 
 
-def _empty(node: Node, inventory: Inventory) -> _Room:
+def _empty(node: Node, inventory: Inventory, offered: Iterable[str]) -> _Room:
     account = summed(inventory, [CardAccount(card, 0, 0, 0) for card in inventory.cards])
-    return _Room(FreeCards(account), free_resources(node))
+    return _Room(FreeCards(account), free_resources(node, offered=offered))
 
 
 def _renamed(node: Node) -> Node:

@@ -69,7 +69,8 @@ class Members:
                 record.lacks_since = now
             # All of them have to be asked about before one passes, and a member that is created
             # later is no event at which kube-scheduler tries these again.
-            is_retried = not group.is_plain and now - record.lacks_since < GATHERING_SECONDS
+            is_new = now - record.lacks_since < GATHERING_SECONDS
+            is_retried = is_new and not self._state.is_plain(group)
             return self.refuse(nodes, FEW_MEMBERS, is_retried=is_retried)
         if record.plan and not self._gangs.lacking(group, record):
             return self.refuse(nodes, SURPLUS)
@@ -163,7 +164,7 @@ class Members:
         record.offered.add(pod.uid)
         # Rules that only kube-scheduler knows may still reject a member: then none passes before
         # all up to the minimum have been offered their nodes.
-        is_sure = record.is_whole or group.is_plain
+        is_sure = record.is_whole or self._state.is_plain(group)
         if not is_sure and group.bound + len(record.offered) + record.ended < group.minimum:
             return self.refuse(nodes, ONE_BY_ONE, is_retried=True)
         return _only(slot.node)

@@ -147,7 +147,7 @@ class ProposalJudge:
         """
         needed = list(victims)
         pods = [found for uid in victims if (found := self._state.pod(uid)) is not None]
-        if not pod.is_plain or not self._has_resources(pod, node, needed):
+        if not self._state.is_plain(pod) or not self._has_resources(pod, node, needed):
             return tuple(needed)
         for victim in sorted(pods, key=lambda each: -each.priority):
             left = [uid for uid in needed if uid != victim.uid]
@@ -164,7 +164,8 @@ class ProposalJudge:
         free = dict(found)
         for uid in victims:
             for resource, amount in state.requests_used(uid):
-                free[resource] = free.get(resource, 0) + amount
+                if resource in free:
+                    free[resource] += amount
         return not insufficient(free, requests_of(pod))
 
     def _breaks_gang(self, victims: Sequence[str]) -> bool:

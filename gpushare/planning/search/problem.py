@@ -7,6 +7,7 @@ from operator import mul
 from typing import Final
 
 from gpushare.placement.card_choice import FreeCard, is_wanted
+from gpushare.placement.node_resources import free_of
 from gpushare.planning.areas import Candidates
 from gpushare.planning.draft import Draft
 from gpushare.planning.first_fit import largest_first
@@ -79,7 +80,7 @@ class Problem:
             # More than all members together need is as good as what they need. Where claims or pods
             # take more than there is, nothing is left.
             free = [
-                max(0, min(node.free.get(resource, 0), total))
+                max(0, min(free_of(node.free, resource), total))
                 for resource, total in self._totals.items()
             ]
             free.append(not node.is_taken)  # by a member that is apart
@@ -103,7 +104,7 @@ class Problem:
         if free is None:
             return 0.0
         return min(
-            (free.get(name, 0) / total for name, total in self._totals.items() if total),
+            (free_of(free, name) / total for name, total in self._totals.items() if total),
             default=0.0,
         ) * sum(self.counts)
 

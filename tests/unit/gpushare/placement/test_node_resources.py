@@ -4,7 +4,8 @@ import pytest
 
 from gpushare.errors import RequestError
 from gpushare.objects.model import Node, NodeStatus, ObjectMeta
-from gpushare.placement.node_resources import free_resources, insufficient
+from gpushare.placement.node_resources import OfferedResources, free_resources, insufficient
+from gpushare.planning.capacity import by_resources
 
 
 def test_free_resources_are_allocatable_less_pods_and_holds():
@@ -21,3 +22,44 @@ def test_free_resources_are_allocatable_less_pods_and_holds():
 
 def test_a_request_of_nothing_fits_on_an_overcommitted_node():
     assert insufficient({"cpu": -5}, {"cpu": 0}) == []
+
+
+def offering(name, **amounts):
+    names = {key.replace("__", "/").replace("_", "."): much for key, much in amounts.items()}
+    return Node(ObjectMeta(name=name), NodeStatus(allocatable=names))
+
+
+@pytest.mark.parametrize(
+    ("resource", "is_missing"),
+    [
+        ("example.com/licence", False),  # no node offers it: ignored, or served by DRA
+        ("example.com/idle", False),  # 0 everywhere, as NodeResourcesFit reads it
+        ("example.com/rdma", True),  # another node has it
+        ("cpu", True),
+        ("hugepages-2Mi", True),
+        ("node.kubernetes.io/slots", True),
+        ("aliyun.com/gpu-mem", True),
+    ],
+)
+def test_only_a_foreign_resource_that_no_node_offers_is_left_to_kube_scheduler(
+    resource, is_missing
+):
+    here, other = offering("here", example_com__idle="0"), offering("b", example_com__rdma="2")
+    offered = OfferedResources([here, other])
+    free = free_resources(here, offered=offered)
+    assert insufficient(free, {resource: 1000}) == [resource] * is_missing
+    assert bool(by_resources(free, ((resource, 1000),))) is not is_missing
+
+
+def test_a_resource_is_judged_as_long_as_a_node_offers_it():
+    offered = OfferedResources([offering("a"), offering("b", example_com__rdma="2")])
+    changes = [
+        (offered.put(offering("a", example_com__rdma="1")), False),
+        (offered.put(offering("b")), False),
+        (offered.drop("a"), True),
+        (offered.drop("a"), False),
+        (offered.put(offering("c", example_com__rdma="1", cpu="8")), True),
+        (offered.put(offering("c", example_com__nic="1")), True),
+    ]
+    assert [found for found, _ in changes] == [wanted for _, wanted in changes]
+    assert list(offered) == ["example.com/nic"]
