@@ -107,6 +107,7 @@ class _Extender:
         )
         is_limited = configuration.preemption.victims == "preemptible"
         cluster.state.victim_rules = Rules(preemptible_only=is_limited)
+        cluster.state.profile_rules = configuration.scheduler.rules
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self._pods: Informer[Pod | PodUse] = Informer(
             kube, live, Pod, PodHandler(cluster), read=LivePods().read

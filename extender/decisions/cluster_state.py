@@ -33,6 +33,7 @@ from gpushare.objects.pod_requests import (
     requests_of,
 )
 from gpushare.placement import verdict
+from gpushare.placement.node_constraints import ProfileRules
 from gpushare.placement.node_resources import OfferedResources, free_resources, left_of, limited
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
@@ -61,6 +62,7 @@ class ClusterState:
     ``ending`` knows the pods on nodes that are being deleted.
     ``rooms`` are for sentences about Pending pods. ``gangs``, ``preemptions`` and ``queue`` are
     what people see of these. ``victim_rules`` say which pods may be evicted by configuration.
+    ``profile_rules`` are kube-scheduler's, which every node in ``nodes`` shows already.
     ``mix`` counts what pods request, and ``scarcity`` is what follows from it for ranking nodes.
     """
 
@@ -100,6 +102,7 @@ class ClusterState:
         self.preemptions: PreemptionStates = NO_PREEMPTIONS
         self.queue: QueueStates = NO_QUEUE
         self.victim_rules = Rules()
+        self.profile_rules = ProfileRules()
         self.mix = Mix()
         self.scarcity = NOT_KNOWN
         self._allocatable: dict[str, tuple[Node, Left | None]] = {}

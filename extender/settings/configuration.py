@@ -13,8 +13,16 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gpushare.contract import EXTENDER_PORT, FORMER_EXTENDER_PORT, SCHEDULER_NAMES
+from gpushare.contract import (
+    EXTENDER_PORT,
+    FORMER_EXTENDER_PORT,
+    RESOURCE_MEMORY,
+    SCHEDULER_NAMES,
+)
 from gpushare.errors import SettingsError
+from gpushare.objects.pod_requests import is_foreign
+from gpushare.objects.scheduling import FIELD_NAME, NodeSelector, NodeSelectorTerm, Requirement
+from gpushare.placement.node_constraints import ProfileRules
 from gpushare.process.flags import parse_unit
 
 MAX_PORT: Final = 2**16 - 1
@@ -137,6 +145,81 @@ class PreemptionSettings(_Section, frozen=True):
     enabled: bool = False
     delay_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 0
     victims: Literal["lower", "preemptible"] = "lower"
+
+
+class NodeRequirement(_Section, frozen=True):
+    """As in a pod's node affinity."""
+
+    key: NotEmpty
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> Requirement:
+        return Requirement(self.key, self.operator, self.values)
+
+
+class NodeTerm(_Section, frozen=True):
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+    def problems(self) -> Iterator[Problem]:
+        if not (self.match_expressions or self.match_fields):
+            yield "matchExpressions", "is missing: a term without requirements selects no node"
+        for place, each in enumerate(self.match_fields):
+            if not each.read.is_judged_field:
+                yield f"matchFields[{place}]", f"write key: {FIELD_NAME}, operator: In or NotIn"
+
+    @property
+    def read(self) -> NodeSelectorTerm:
+        labels, fields = self.match_expressions, self.match_fields
+        return NodeSelectorTerm(tuple(e.read for e in labels), tuple(e.read for e in fields))
+
+
+class NodeTerms(_Section, frozen=True):
+    node_selector_terms: tuple[NodeTerm, ...]
+
+    @property
+    def read(self) -> NodeSelector:
+        return NodeSelector(tuple(each.read for each in self.node_selector_terms))
+
+
+class AddedAffinity(
+    _Section, rename={"required": "requiredDuringSchedulingIgnoredDuringExecution"}, frozen=True
+):
+    """The required part of kube-scheduler's own: what is preferred there rejects no node."""
+
+    required: NodeTerms
+
+
+class SchedulerSettings(_Section, frozen=True):
+    """What kube-scheduler's configuration says about all pods, with the names that it has there.
+
+    ``ignored_resources`` and ``ignored_resource_groups`` are of NodeResourcesFitArgs, and the
+    resources that another extender has as ``ignoredByScheduler``. ``added_affinity`` is of
+    NodeAffinityArgs.
+    """
+
+    ignored_resources: tuple[NotEmpty, ...] = ()
+    ignored_resource_groups: tuple[NotEmpty, ...] = ()
+    added_affinity: AddedAffinity | None = None
+
+    def problems(self) -> Iterator[Problem]:
+        for place, name in enumerate(self.ignored_resources):
+            if not is_foreign(name):
+                text = f"{name[:63]}: write extended resources, such as example.com/license"
+                yield f"ignoredResources[{place}]", text
+        for place, group in enumerate(self.ignored_resource_groups):
+            if "/" in group or RESOURCE_MEMORY.startswith(f"{group}/"):
+                text = f"{group[:63]}: write what others' resources have before the slash"
+                yield f"ignoredResourceGroups[{place}]", text
+
+    @property
+    def rules(self) -> ProfileRules:
+        """Return the settings as plans apply them."""
+        resources, groups = self.ignored_resources, self.ignored_resource_groups
+        added = self.added_affinity.required.read if self.added_affinity else None
+        return ProfileRules(frozenset(resources), frozenset(groups), added)
 
 
 class Address(_Section, frozen=True):
@@ -320,6 +403,7 @@ class Configuration(_Section, frozen=True):
     gangs: GangSettings = GangSettings()
     queue: QueueSettings = QueueSettings()
     preemption: PreemptionSettings = PreemptionSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
     listen: Listen = Listen()
     leader_election: LeaderElection | None = None
     limits: Limits = Limits()

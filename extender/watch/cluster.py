@@ -220,6 +220,7 @@ class ClusterWatch:
         self.audit.begin()
 
     def node_changed(self, node: Node) -> None:
+        node = self.state.profile_rules.seen(node)
         state, name = self.state, node.name
         before = state.nodes.get(name)
         state.put_node(node)

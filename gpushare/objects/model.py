@@ -370,8 +370,11 @@ class NodeStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
 
 
 class Node(_Object, gc=False, frozen=True):
+    """``is_left_out``: kube-scheduler's configuration keeps all pods from the node."""
+
     status: NodeStatus = NodeStatus()
     spec: NodeSpec = NodeSpec()
+    is_left_out: bool = msgspec.field(name="gpushare.aliyun.com/left-out", default=False)
 
     @property
     def taints(self) -> tuple[Taint, ...]:

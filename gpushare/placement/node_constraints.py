@@ -7,9 +7,13 @@ that is not known rejects no node: kube-scheduler decides about it.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import is_foreign
 from gpushare.objects.scheduling import (
     FIELD_NAME,
     NodeSelector,
@@ -24,11 +28,41 @@ REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _LONGEST: Final = 20  # characters of a number of 64 bits
 
 
+@dataclass(frozen=True, slots=True)
+class ProfileRules:
+    """What kube-scheduler's configuration says about all pods of a profile.
+
+    ``resources`` and ``groups`` are the foreign resources that its plugin NodeResourcesFit ignores,
+    by name and by what is before the slash (fit.go, fitsRequest). ``added`` is NodeAffinity's
+    ``addedAffinity``, which a node has to match besides the pod's own.
+    """
+
+    resources: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    added: NodeSelector | None = None
+
+    def seen(self, node: Node) -> Node:
+        """Return a node with what counts of it."""
+        if self.added is not None and not is_selected(node, self.added):
+            node = replace(node, is_left_out=True)
+        ignored = [name for name in node.allocatable if self._ignores(name)]
+        if not ignored:
+            return node
+        left = {name: much for name, much in node.allocatable.items() if name not in ignored}
+        return replace(node, status=replace(node.status, allocatable=left))
+
+    def _ignores(self, name: str) -> bool:
+        of_group = name.partition("/")[0] in self.groups
+        return is_foreign(name) and (of_group or name in self.resources)
+
+
 def why_not(pod: Pod, node: Node) -> list[str]:
     """Return each rule by which kube-scheduler rejects ``node`` for ``pod``; empty if none."""
     found = []
     if pod.node and pod.node != node.name:
         found.append("pod names another node in spec.nodeName")
+    if node.is_left_out:
+        found.append("addedAffinity of kube-scheduler does not select the node")
     tolerations = pod.spec.tolerations or ()
     if node.spec.unschedulable and not is_tolerated(UNSCHEDULABLE, tolerations):
         found.append("node is unschedulable")

@@ -2,12 +2,18 @@
 
 import pytest
 
+from extender.settings.file import parse
 from gpushare.objects.model import Container, Resources
 from tests.builders import node
 from tests.unit.extender.queue.driver import Queue
 from tests.unit.extender.scripted import changed
 
 LICENSE = "example.com/license"
+
+
+def rules(text):
+    """What a configuration says about all pods."""
+    return parse(text.encode()).scheduler.rules
 
 
 def asking(units, resource=LICENSE):
@@ -59,3 +65,43 @@ async def test_nobody_gets_more_of_a_known_resource_than_there_is():
         queue.submit(name, 12, containers=asking(12))
     await queue.serve(5)
     assert len(queue.bound()) == 1
+
+
+async def test_a_resource_that_kube_scheduler_ignores_is_no_obstacle_whatever_nodes_offer():
+    queue = Queue({})
+    queue.state.profile_rules = rules("scheduler: {ignoredResources: [example.com/license]}")
+    put(queue, "a", 16, licenses="0")
+    put(queue, "b", 8, licenses="1")
+    queue.submit("p", 12, containers=asking(12))
+    await queue.serve(5)
+    assert queue.bound() == {"p"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "is_placed"), [("example.com/license", True), ("example.org/license", False)]
+)
+async def test_a_group_of_resources_is_ignored_by_what_is_before_the_slash(resource, is_placed):
+    queue = Queue({})
+    queue.state.profile_rules = rules("scheduler: {ignoredResourceGroups: [example.com]}")
+    made = node("b", 8)
+    allocatable = {**made.allocatable, "example.com/license": "1", "example.org/license": "1"}
+    queue.cluster.put_node(changed(made, status={"allocatable": allocatable}))
+    queue.add_node("a", (16,))
+    queue.submit("p", 12, containers=asking(12, resource))
+    await queue.serve(5)
+    assert queue.bound() == ({"p"} if is_placed else set())
+
+
+async def test_no_plan_uses_a_node_that_added_affinity_leaves_out():
+    queue = Queue({})
+    queue.state.profile_rules = rules(
+        "scheduler: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+        "{nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: In, values: [gpu]}]}]}}}"
+    )
+    queue.add_node("a", (16, 16))
+    queue.submit_gang("g", 2, 12)
+    await queue.serve(5)
+    assert queue.bound() == set()
+    queue.cluster.put_node(changed(node("a", 16, 16), {"labels": {"pool": "gpu"}}))
+    await queue.serve(5)
+    assert queue.bound() == {"g-0", "g-1"}

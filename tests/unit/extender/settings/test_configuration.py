@@ -31,6 +31,11 @@ ELECTION = (
     "leaderElection: {address: {host: h, port: 5}, "
     "tls: {certificate: c, key: k, authority: a, allowedNames: [n]}, "
 )
+ADDED = "scheduler.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+AFFINITY = (
+    "scheduler: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+    "{nodeSelectorTerms: "
+)
 
 
 def problems(text: str) -> list[str]:
@@ -145,6 +150,23 @@ def test_all_problems_are_reported_at_once_with_line_and_place():
         (ELECTION + "leaseSeconds: .inf}", "leaderElection.leaseSeconds"),
         ("leaderElection: {}", "leaderElection.address"),
         ("leaderElection: {address: {host: h, port: 5}}", "leaderElection.tls"),
+        ("scheduler: {ignoredResources: [cpu]}", "scheduler.ignoredResources[0]"),
+        ("scheduler: {ignoredResources: [aliyun.com/gpu-mem]}", "scheduler.ignoredResources[0]"),
+        ("scheduler: {ignoredResourceGroups: [a.b/c]}", "scheduler.ignoredResourceGroups[0]"),
+        ("scheduler: {ignoredResourceGroups: [aliyun.com]}", "scheduler.ignoredResourceGroups[0]"),
+        (
+            "scheduler: {addedAffinity: {nodeSelectorTerms: []}}",
+            "scheduler.addedAffinity.nodeSelectorTerms",
+        ),
+        (AFFINITY + "[{}]}}}", f"{ADDED}.nodeSelectorTerms[0].matchExpressions"),
+        (
+            AFFINITY + "[{matchExpressions: [{key: a, operator: Like}]}]}}}",
+            f"{ADDED}.nodeSelectorTerms[0].matchExpressions[0].operator",
+        ),
+        (
+            AFFINITY + "[{matchFields: [{key: spec.role, operator: In, values: [a]}]}]}}}",
+            f"{ADDED}.nodeSelectorTerms[0].matchFields[0]",
+        ),
         ("logLevel:", "logLevel"),
         ("listen: {}\nlisten: {}", "listen"),
         ("policy: {node: spread, node: binpack}", "policy.node"),
