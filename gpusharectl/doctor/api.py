@@ -93,14 +93,14 @@ class Api:
         section = settings.get("preemption")
         return isinstance(section, dict) and section.get("enabled") is True
 
-    async def placement(self) -> dict[str, Any] | None:
-        """Return the section ``policy`` of the same file, empty if it has none."""
+    async def section(self, name: str) -> dict[str, Any] | None:
+        """Return a section of the same file, empty if it has none."""
         settings = await self._settings()
         if settings is None:
             return None
-        section = settings.get("policy") or {}
+        section = settings.get(name) or {}
         if not isinstance(section, dict):
-            raise RecordError("policy in the extender's configuration is not a mapping")
+            raise RecordError(f"{name} in the extender's configuration is not a mapping")
         return section
 
     async def scheduler_names(self) -> frozenset[str] | None:

@@ -55,7 +55,8 @@ async def gather(
         "gating": known(api.gating()),
         "gates": known(api.gates()),
         "preempts": known(api.preempts()),
-        "placement": known(api.placement()),
+        "placement": known(api.section("policy")),
+        "profile_rules": known(api.section("scheduler")),
         "scheduler_names": known(api.scheduler_names()),
     }
     async with asyncio.TaskGroup() as group:

@@ -150,13 +150,13 @@ def ours(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return gpushare's entry of ``extenders``, in lower case; None if it is missing."""
     for each in configuration.get("extenders") or ():
         path = urlsplit(str(each.get("urlprefix") or "")).path.rstrip("/")
-        if path == EXTENDER_PREFIX or RESOURCE_MEMORY in _managed(each):
+        if path == EXTENDER_PREFIX or RESOURCE_MEMORY in managed(each):
             found: Mapping[str, Any] = each
             return found
     return None
 
 
-def _managed(extender: Mapping[str, Any]) -> dict[str, bool]:
+def managed(extender: Mapping[str, Any]) -> dict[str, bool]:
     """Return its ``managedResources``: name, and whether kube-scheduler ignores it."""
     listed = extender.get("managedresources") or ()
     return {str(each.get("name")): bool(each.get("ignoredbyscheduler")) for each in listed}
@@ -227,11 +227,11 @@ def _wrong(configuration: Mapping[str, Any], extender: Mapping[str, Any]) -> _Wr
         found = extender.get(setting.key.lower())
         if not setting.is_right(found):
             yield setting.kind, setting.key, _text(found), setting.wanted
-    managed = _managed(extender)
-    if not {RESOURCE_MEMORY, RESOURCE_COUNT} <= managed.keys():
-        shown = ", ".join(managed) or "empty"
+    listed = managed(extender)
+    if not {RESOURCE_MEMORY, RESOURCE_COUNT} <= listed.keys():
+        shown = ", ".join(listed) or "empty"
         yield SETTING_WRONG, "managedResources", shown, f"{RESOURCE_MEMORY}, {RESOURCE_COUNT}"
-    for resource, is_ignored in managed.items():
+    for resource, is_ignored in listed.items():
         if is_ignored:
             yield SETTING_OFF, f"managedResources {resource} ignoredByScheduler", "true", "false"
     percentage = _percentage(configuration)

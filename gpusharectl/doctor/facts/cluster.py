@@ -155,8 +155,8 @@ class Facts:
 
     The keys of programs are pod names, those of schedulers names for people, those of NodePorts
     the Service's namespace and name. ``memory_unit`` is None if no extender has a configuration
-    file; ``gates``, ``preempts``, ``placement``, its section ``policy``, and ``scheduler_names``
-    are likewise.
+    file; ``gates``, ``preempts``, ``placement``, its section ``policy``, ``profile_rules``, its
+    section ``scheduler``, and ``scheduler_names`` are likewise.
     ``warned`` are the Events of the namespace, the newest last. ``webhooks`` are by their names.
     ``queues`` are the namespaces where pods begin gated, ``gating`` the kinds of objects that do it
     and are there. ``limits`` are the namespaces with a quota, also if it cannot be read.
@@ -191,6 +191,7 @@ class Facts:
     preempts: bool | Unknown | None = None
     placement: Mapping[str, Any] | Unknown | None = None
     scheduler_names: frozenset[str] | Unknown | None = None
+    profile_rules: Mapping[str, Any] | Unknown | None = None
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
         """Return gpushare's own pods of ``programs`` that are not terminating."""

@@ -201,6 +201,7 @@ def well(**changes: Any) -> Facts:
         "memory_unit": "MiB",
         "placement": {},
         "scheduler_names": frozenset(SCHEDULER_NAMES),
+        "profile_rules": {},
         "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},
         "policies": frozenset(POLICIES),
         "policy_bindings": frozenset(POLICIES),

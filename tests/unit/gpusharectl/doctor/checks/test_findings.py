@@ -241,6 +241,13 @@ def tainted(*taints: Taint, tolerates: Toleration | None = None, spared: int = 0
     return replace(facts, nodes=tuple(nodes), pods=tuple(pods))
 
 
+ADDED_AFFINITY = {
+    "addedAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]
+        }
+    }
+}
 BREAKS: dict[str, Callable[[], Facts]] = {
     "PluginMissing": lambda: well(
         nodes=(*well().nodes, with_status("n3", {RESOURCE_MEMORY: 0}, {RESOURCE_MEMORY: 0}))
@@ -285,6 +292,15 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "SchedulerWithoutExtender": lambda: well(schedulers={SCHEDULER: configured(extenders=[])}),
     "SchedulerSettingWrong": lambda: well(schedulers={SCHEDULER: scheduler(ignorable=True)}),
     "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=150)}),
+    "SchedulerRuleUnknown": lambda: well(
+        schedulers={
+            SCHEDULER: configured(
+                profiles=plain(
+                    [{"pluginConfig": [{"name": "NodeAffinity", "args": ADDED_AFFINITY}]}]
+                )
+            )
+        }
+    ),
     "ExtenderNotBeside": lambda: well(schedulers={SCHEDULER: scheduler("cp9")}),
     "ExtenderPortIsNodePort": lambda: well(schedulers={SCHEDULER: scheduler(urlprefix=FORMER)}),
     "ExtenderPortTaken": lambda: well(
@@ -518,6 +534,7 @@ UNKNOWNS: dict[str, Any] = {
     "preempts": UNKNOWN,
     "placement": UNKNOWN,
     "scheduler_names": UNKNOWN,
+    "profile_rules": UNKNOWN,
 }
 
 
