@@ -183,6 +183,7 @@ class _Extender:
             cluster.ledger,
             cluster.pods.pending_by_namespace,
             cluster.state.queue.figures,
+            cluster.state.let_go,
         )
         collectors.register(
             cluster.figures,

@@ -42,6 +42,7 @@ from gpushare.placement.verdict import Look, Verdict
 from gpushare.planning.ask import ZoneRole
 from gpushare.preemption.ending import EndingPods
 from gpushare.preemption.model import Rules
+from gpushare.quota.lost import why_lost
 from gpushare.quota.namespaces import Namespaces
 from gpushare.quota.reasons import OVER_MODEL_QUOTA
 from gpushare.quota.use import NamespaceUse
@@ -94,7 +95,7 @@ class ClusterState:
         self.rooms = KeptRooms()
         self.request_of = self.pods.request_of
         self.namespaces = Namespaces()
-        self.namespace_use = NamespaceUse(self.ledger, self._namespace_of)
+        self.namespace_use = NamespaceUse(self.ledger, self._namespace_of, self.let_go)
         self.head_claims = HeadClaims(self.ledger)
         self.quotas = Quotas(self.namespaces, self.ledger, self.namespace_use, self.request_of)
         self.pod = self.pods.pod
@@ -116,15 +117,34 @@ class ClusterState:
         return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
 
     def put_node(self, node: Node) -> None:
+        self._note_lost(node.name, node)
         self.nodes[node.name] = node
         if self.offered.put(node):
             self._all_changed()
 
     def drop_node(self, name: str) -> None:
+        self._note_lost(name, None)
         self.nodes.pop(name, None)
         self._allocatable.pop(name, None)
         if self.offered.drop(name):
             self._all_changed()
+
+    def let_go(self, node: str) -> frozenset[str]:
+        """Return the pods (uids) with GPU memory that hang on a lost node: no quota counts them."""
+        if not why_lost(self.nodes.get(node)):
+            return frozenset()
+        uids = (share.pod_uid for share in self.ledger.shares(node))
+        return frozenset(uid for uid in uids if self.ending.is_late(uid))
+
+    def note_late(self) -> None:
+        """Take note of the pods whose grace period has ended: quotas may let go of them."""
+        for uid in self.ending.newly_late():
+            if node := self.use.node_of(uid):
+                self.ledger.changes.add(node)
+
+    def _note_lost(self, name: str, now: Node | None) -> None:
+        if bool(why_lost(self.nodes.get(name))) != bool(why_lost(now)):
+            self.ledger.changes.add(name)
 
     def _all_changed(self) -> None:
         """Take note that other resources are judged now, on every node."""

@@ -7,7 +7,7 @@ filter call waits for one slice at most.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,10 +47,13 @@ class _Entry:
     free: tuple[int, ...]
     wanted: Counter[int]
     namespaces: NamespaceSums
+    gone: Collection[str]
 
 
 class NodeMetrics:
     """``pending`` returns the number of pending pods by namespace, ``queue`` counts what waits.
+
+    ``let_go`` returns the pods (uids) on a node that count for no namespace.
 
     ``longest_pause``: seconds for which rendering has blocked everything else so far.
     """
@@ -60,8 +63,10 @@ class NodeMetrics:
         ledger: Ledger,
         pending: Callable[[], Mapping[str, int]] = dict,
         queue: Callable[[], Generator[None, None, QueueFigures]] = NO_QUEUE.figures,
+        let_go: Callable[[str], Collection[str]] = lambda _: (),
     ) -> None:
         self._ledger, self._pending, self._queue = ledger, pending, queue
+        self._let_go = let_go
         self._entries: dict[str, _Entry] = {}
         self._free: Counter[int] = Counter()
         self._wanted: Counter[int] = Counter()
@@ -93,14 +98,16 @@ class NodeMetrics:
             self._forget(name)
             return
         before = self._entries.get(name)
-        if before is not None and before.account is account:
+        gone = self._let_go(name)
+        if before is not None and before.account is account and before.gone == gone:
             return
         self._forget(name)
         shares = list(self._ledger.shares(name))
         wanted = Counter(share.units for share in shares if not share.is_unplaced)
-        namespaces = NamespaceSums.of(shares, account.inventory.unit_mib)
+        counted = (share for share in shares if share.pod_uid not in gone)
+        namespaces = NamespaceSums.of(counted, account.inventory.unit_mib)
         made = _Entry(
-            account, _lines(name, account, shares), account.largest_free, wanted, namespaces
+            account, _lines(name, account, shares), account.largest_free, wanted, namespaces, gone
         )
         self._entries[name] = made
         self._free.update(made.free)

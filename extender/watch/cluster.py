@@ -291,6 +291,7 @@ class ClusterWatch:
 
     def expire_plans(self) -> None:
         now = self.state.clock.monotonic()
+        self.state.note_late()
         for node in self.state.failing_nodes.ended(now):
             self.state.resource_changes.add(node)  # no event shows that it takes pods again
         for kept in self.ledger.expire(now):

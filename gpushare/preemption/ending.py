@@ -19,6 +19,7 @@ class EndingPods:
     def __init__(self, clock: Callable[[], float], is_on_node: Callable[[str], bool]) -> None:
         self._clock, self._is_on_node = clock, is_on_node
         self._by: dict[str, float] = {}  # the end of the grace period, by uid
+        self._late: set[str] = set()  # those of ``newly_late`` so far
 
     def put(self, pod: Pod) -> None:
         """Take a pod or its new version; a deletion may be repeated with a shorter period."""
@@ -29,10 +30,25 @@ class EndingPods:
 
     def drop(self, uid: str) -> None:
         self._by.pop(uid, None)
+        self._late.discard(uid)
 
     def will_end(self, uid: str) -> bool:
         """Return whether a pod is being deleted, and has time left for its end."""
         return self._clock() < self._by.get(uid, -inf) + LATE_SECONDS
+
+    def is_late(self, uid: str) -> bool:
+        """Return whether a pod is still there after its grace period."""
+        return self._clock() >= self._by.get(uid, inf)
+
+    def late(self) -> list[str]:
+        """Return the pods that are late."""
+        return [uid for uid in self._by if self.is_late(uid)]
+
+    def newly_late(self) -> list[str]:
+        """Return the pods that have become late since the last call."""
+        found = [uid for uid in self.late() if uid not in self._late]
+        self._late.update(found)
+        return found
 
     def uids(self) -> list[str]:
         """Return the pods that are being deleted."""

@@ -1,11 +1,12 @@
 """Sum up what the pods of each namespace use, from the ledger (pure).
 
-A pod counts until it is gone, so while it is being deleted too. What is reserved, held or claimed
-for a pod counts as if it were bound, once on each node: it may still get any of these places.
+A pod counts until it is gone, so while it is being deleted too, unless it hangs on a lost node.
+What is reserved, held or claimed for a pod counts as if it were bound, once on each node: it may
+still get any of these places.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,14 +29,25 @@ class _NodeUse:
     used: Counter[tuple[str, str]] = field(default_factory=Counter)  # by namespace and model
 
 
+def _nobody(_: str) -> Collection[str]:
+    return ()
+
+
 class NamespaceUse:
     """``namespace_of`` returns the namespace of a pod that has a slot; empty if it is gone.
 
-    Reading costs what has changed in the ledger since the last time.
+    ``let_go`` returns the pods (uids) on a node that do not count, although their memory is in the
+    ledger. If these become others, the node has to be among the ledger's changes. Reading costs
+    what has changed in the ledger since the last time.
     """
 
-    def __init__(self, ledger: Ledger, namespace_of: Callable[[str], str]) -> None:
-        self._ledger, self._namespace_of = ledger, namespace_of
+    def __init__(
+        self,
+        ledger: Ledger,
+        namespace_of: Callable[[str], str],
+        let_go: Callable[[str], Collection[str]] = _nobody,
+    ) -> None:
+        self._ledger, self._namespace_of, self._let_go = ledger, namespace_of, let_go
         self._seen = -1
         self._stale: set[str] = set()  # nodes that have changed since they were read
         self._nodes: dict[str, _NodeUse] = {}
@@ -124,12 +136,14 @@ class NamespaceUse:
 
     def _uses(self, node: str) -> Iterator[_PodUse]:
         """Yield what each pod uses on a node, also where several kinds of entries show it."""
-        ledger, counted = self._ledger, set[str]()
+        ledger, counted = self._ledger, set(self._let_go(node))
         inventory = ledger.inventory(node)
         cards = inventory.cards if inventory is not None else ()
         models = {card.uuid: card.model for card in cards}
         first = cards[0].model if cards else ""
         for share in ledger.shares(node):
+            if share.pod_uid in counted:
+                continue
             counted.add(share.pod_uid)
             used = share.cards or ("",)  # an unplaced share counts once
             for uuid in used:

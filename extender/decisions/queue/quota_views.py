@@ -4,15 +4,17 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
-from gpushare.answers.queue.over_quota import LIMITS, Limit, OverQuota
+from gpushare.answers.queue.over_quota import LIMITS, Hanging, Limit, OverQuota
 from gpushare.answers.queue.quotas import ModelQuota, QuotaList, QuotaView
 from gpushare.cards.model import Request
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
+from gpushare.quota.lost import why_lost
 from gpushare.quota.quota import Quota
 from gpushare.quota.reasons import NAMESPACE_ENDS
 
 _NO_QUOTA: Final = Quota()
+_NAMED: Final = 2  # pods that hang
 
 
 class QuotaViews:
@@ -63,7 +65,17 @@ class QuotaViews:
         used = self._state.namespace_use.used(namespace, besides=besides).total()
         if limit is Limit.UNITS:
             quota = self._quota(namespace).units or 0
-            return OverQuota(namespace, limit.value, who, used, quota, asked)
+            hanging = _hanging(self._state, namespace)
+            return OverQuota(
+                namespace,
+                limit.value,
+                who,
+                used,
+                quota,
+                asked,
+                hanging=tuple(hanging[:_NAMED]),
+                hanging_count=len(hanging),
+            )
         return OverQuota(namespace, limit.value, who, problem=problem)
 
     def list(
@@ -110,3 +122,15 @@ class QuotaViews:
             waiting_units=units,
             problem=known.problem or (NAMESPACE_ENDS.text if known.is_ending else ""),
         )
+
+
+def _hanging(state: ClusterState, namespace: str) -> list[Hanging]:
+    """Return the pods of a namespace that hang, those that count first."""
+    found: list[Hanging] = []
+    for uid in state.ending.late():
+        pod, share = state.pod(uid), state.ledger.share(uid)
+        if pod is None or share is None or pod.metadata.namespace != namespace:
+            continue
+        lost, since = why_lost(state.node(share.node)), pod.metadata.deletion_timestamp or ""
+        found.append(Hanging(pod.metadata.name, share.node, since, lost))
+    return sorted(found, key=lambda each: (bool(each.lost), each.since, each.pod))

@@ -1,5 +1,6 @@
 """Why a quota leaves nothing for a pod or gang, as JSON and as a sentence (pure)."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -34,12 +35,24 @@ LIMITS: Final = {
 }
 
 
+class Hanging(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """A pod that is still there after its grace period, which ended ``since``.
+
+    ``lost`` says what its node is that does not answer; the pod does not count then.
+    """
+
+    pod: str
+    node: str
+    since: str
+    lost: str = ""
+
+
 class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """``limit`` is a Limit. ``used``, ``quota`` and ``asked`` are units, for UNITS and MODEL.
 
     ``used`` is without what the pod or gang itself has. ``model`` is that of the GPUs, empty if it
     is not known which one. ``problem`` says why the quota cannot be read. ``who`` asks: a pod or a
-    gang.
+    gang. ``hanging`` are a few of ``hanging_count`` pods that hang, those that count first.
     """
 
     namespace: str
@@ -50,6 +63,8 @@ class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True)
     asked: int = 0
     model: str = ""
     problem: str = ""
+    hanging: tuple[Hanging, ...] = ()
+    hanging_count: int = 0
 
 
 def is_over(reason: Reason | None) -> bool:
@@ -59,6 +74,23 @@ def is_over(reason: Reason | None) -> bool:
 
 def sentence(found: OverQuota) -> str:
     """Return what is missing and what would help; it begins with a small letter."""
+    return " ".join((_what_lacks(found), *_hanging(found)))
+
+
+def _hanging(found: OverQuota) -> Iterator[str]:
+    for each in found.hanging:
+        which = f", which is {each.lost}," if each.lost else ""
+        counts = "no longer counts" if each.lost else "still counts"
+        yield (
+            f"Pod {each.pod} has been hanging Terminating on node {each.node}{which} since "
+            f"{each.since}, and {counts}."
+        )
+    more = found.hanging_count - len(found.hanging)
+    if more:
+        yield f"{counted(more, 'more pod')} of the namespace {'hangs' if more == 1 else 'hang'}."
+
+
+def _what_lacks(found: OverQuota) -> str:
     match found.limit:
         case Limit.ENDING:
             return f"{_namespace(found)} is being deleted: nothing starts there any more."
