@@ -169,7 +169,7 @@ class ClusterWatch:
         """Count what a pod requests when it is first seen."""
         if before is None:
             with suppress(RequestError):  # filter says what is wrong
-                self.state.mix.add(self.pods.request_of(pod))
+                self.state.mix.add(self.pods.request_of(pod), pod.metadata.namespace)
 
     def use_changed(self, pod: PodUse) -> None:
         """Take a pod about which gpushare does not decide, or does no longer."""

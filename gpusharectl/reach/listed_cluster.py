@@ -136,7 +136,7 @@ class ListedCluster:
         mix, learner = Mix(), ScarcityLearner()
         for pod in self._pods.values():
             with suppress(RequestError):  # it would fit nowhere
-                mix.add(self.request_of(pod))
+                mix.add(self.request_of(pod), pod.metadata.namespace)
         deque(learner.renewing(mix, self._open_nodes()), maxlen=0)
         return learner.now
 

@@ -198,7 +198,7 @@ class SimulatedCluster:
     def count(self, pod: Pod) -> None:
         """Count what a pod requests that comes."""
         with suppress(RequestError):  # placing it says what is wrong
-            self._mix.add(verdict.request_of(pod, self.policies))
+            self._mix.add(verdict.request_of(pod, self.policies), pod.metadata.namespace)
 
     def learn(self) -> None:
         """Learn what is scarce now, as the extender does once a second."""

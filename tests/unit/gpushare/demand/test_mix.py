@@ -58,3 +58,28 @@ def test_a_tenant_with_many_kinds_neither_fills_the_memory_nor_displaces_others(
     counts = dict(mix)
     assert len(counts) == MOST_KINDS
     assert counts[Kind(1, 7, 1, 0)] == 1
+
+
+@given(st.integers(1, 16), st.integers(1, 3))
+def test_what_others_request_counts_from_the_first_pod_whatever_came_before(each, others):
+    mix = Mix()
+    for number in range(MOST_KINDS):
+        for _ in range(each):
+            mix.add(request(number + 1), "odd")
+    for number in range(others * 5):
+        mix.add(request(20 + number % 5, cpu=1), f"team-{number // 5}")
+        assert dict(mix)[Kind(1, 20 + number % 5, 1, 0)] == number // 5 + 1
+    assert len(dict(mix)) == MOST_KINDS
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 10**6)), max_size=300))
+def test_no_namespace_loses_a_kind_to_one_that_has_more(pods):
+    mix = Mix()
+    for number in range(MOST_KINDS):
+        mix.add(request(number + 1, cpu=2), "ab"[number % 2])
+    mix.add(request(1, cpu=3), "c")
+    for namespace, units in pods:
+        mix.add(request(units, cpu=ord(namespace)), namespace)
+    owned = [kind for kind, _ in mix if kind.cpu in {3, ord("c")}]
+    wanted = {units for namespace, units in pods if namespace == "c"}
+    assert len(owned) == len(wanted) + 1
