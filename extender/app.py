@@ -310,7 +310,8 @@ class _Extender:
 
     async def _settle(self) -> None:
         """Read all that predecessors wrote; a watch may have died silently."""
-        await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        watches = (self._pods, self._nodes, self._namespaces)
+        await asyncio.gather(*(watch.relist() for watch in watches))
         await self._take_over_gangs()
 
     async def _take_over_gangs(self) -> None:

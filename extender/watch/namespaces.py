@@ -1,8 +1,9 @@
 """Watches namespaces: which of them are queued, and the quota of each.
 
-Without the right to do so nothing is limited, as before the rights had it. One refusal is no proof
-that the right is missing: kube-apiserver also answers 403 right after its start, before it knows
-the roles.
+While they cannot be read, what was read last holds: kube-apiserver also answers 403 right after its
+start, before it knows the roles. A replica that has never read them limits nothing once several
+refusals show that the right is missing, as before the rights had it: otherwise it would place
+nothing.
 """
 
 import asyncio
@@ -31,12 +32,15 @@ class NamespaceWatch:
     def __init__(self, kube: Kube, namespaces: Namespaces) -> None:
         self._kube, self._namespaces = kube, namespaces
         self._refusals = 0
+        self._informer: Informer[NamespaceObject] | None = None
         self.known = asyncio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled; look again now and then while the right is missing."""
         while True:
-            informer = Informer(self._kube, paths.namespaces(), NamespaceObject, self, final=_FINAL)
+            self._informer = informer = Informer(
+                self._kube, paths.namespaces(), NamespaceObject, self, final=_FINAL
+            )
             try:
                 await informer.run()
             except ApiError as err:
@@ -45,13 +49,19 @@ class NamespaceWatch:
                     self._give_up(str(err))
             await asyncio.sleep(AGAIN_SECONDS if self._refusals >= REFUSALS else SOON_SECONDS)
 
+    async def relist(self) -> None:
+        """Return once all counts that was written until now; at once if they may not be read."""
+        if self._informer is not None:
+            await self._informer.relist()
+
     def _give_up(self, why: str) -> None:
         if not self._namespaces.why_unknown:
+            holds = "what they said last holds" if self.known.is_set() else "no quota is enforced"
             log.warning(
-                "quotas of namespaces are not enforced: let the extender list and watch namespaces",
-                extra={"why": why},
+                "namespaces cannot be read: let the extender list and watch them",
+                extra={"why": why, "until_then": holds},
             )
-        self._namespaces.forget(why)
+        self._namespaces.why_unknown = why
         self.known.set()
 
     def replaced(self, items: list[NamespaceObject]) -> Iterator[None]:

@@ -125,6 +125,7 @@ class Informer(Generic[T]):
         self._watching: asyncio.Timeout | None = None
         self._is_cut = False
         self._lists_wanted = self._lists_made = 0
+        self._has_ended = False
         self._wake = asyncio.Event()
         self._listed = asyncio.Condition()
         self._parts = Interner()
@@ -150,14 +151,14 @@ class Informer(Generic[T]):
         """List again, and return when the handler has the result; the watch resumes from it.
 
         Use it to see everything that others wrote until now, even if the connection has been dead
-        for a while.
+        for a while. Return at once if ``run`` has raised an error.
         """
         self._lists_wanted += 1
         wanted = self._lists_wanted
         self._wake.set()
         self._end_watch()
         async with self._listed:
-            await self._listed.wait_for(lambda: self._lists_made >= wanted)
+            await self._listed.wait_for(lambda: self._has_ended or self._lists_made >= wanted)
 
     def _end_watch(self) -> bool:
         """End the watch if one is open; return whether there was one."""
@@ -186,6 +187,9 @@ class Informer(Generic[T]):
                 backoff.reset()  # the server answers: what failed before is over
             except (ApiError, OSError, ValueError, *UNDECODABLE) as err:
                 if isinstance(err, ApiError) and err.code in self._final:
+                    async with self._listed:
+                        self._has_ended = True
+                        self._listed.notify_all()
                     raise
                 log.warning(
                     "list or watch failed, retrying",

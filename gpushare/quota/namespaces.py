@@ -39,7 +39,8 @@ class Namespace(msgspec.Struct, frozen=True):
 class Namespaces:
     """Keeps the namespaces that say something; ``version`` increases when one says another thing.
 
-    ``why_unknown`` says why they cannot be read; nothing is limited then.
+    ``why_unknown`` says why they cannot be read now: what was read last holds, and nothing is
+    limited if they were never read.
     """
 
     def __init__(self) -> None:
@@ -81,11 +82,6 @@ class Namespaces:
         self.why_unknown = ""
         for name in [name for name in self._known if name not in names]:
             self.drop(name)
-
-    def forget(self, why: str) -> None:
-        """Drop all: they cannot be read."""
-        self.keep_only(())
-        self.why_unknown = why
 
 
 def namespace_of(found: NamespaceObject) -> Namespace:

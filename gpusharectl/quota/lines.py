@@ -38,9 +38,8 @@ def draw(found: Quotas) -> Iterator[Text]:
     if not rows:
         yield Text("no namespace has a quota or uses GPU memory")
     if found.list.problem:
-        yield Text(
-            f"no quota is enforced: namespaces cannot be read: {found.list.problem}", style="red"
-        )
+        why = f"namespaces cannot be read, so quotas are as last read: {found.list.problem}"
+        yield Text(why, style="red")
 
 
 def _rows(quota: QuotaView) -> Iterator[dict[str, str | int]]:

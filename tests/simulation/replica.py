@@ -193,7 +193,8 @@ class Replica:
         return self._elector.ends_at if self._elected.decides else float("-inf")
 
     async def _settle(self) -> None:
-        await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        watches = (self._pods, self._nodes, self._namespaces)
+        await asyncio.gather(*(watch.relist() for watch in watches))
         await self._namespaces.known.wait()
         await in_slices(self.cluster.state.namespace_use.renewing())
         facts = self.knowledge.facts

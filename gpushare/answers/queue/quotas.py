@@ -33,8 +33,8 @@ class QuotaView(msgspec.Struct, rename="camel"):
 class QuotaList(msgspec.Struct, rename="camel"):
     """Quotas in the order of the namespaces' names.
 
-    ``problem`` says why no namespace can be read; nothing is limited then. ``capacity`` are the
-    units of all GPUs of the cluster, each of ``unit_mib`` MiB.
+    ``problem`` says why no namespace can be read now; only quotas that were read before are limits
+    then. ``capacity`` are the units of all GPUs of the cluster, each of ``unit_mib`` MiB.
     """
 
     quotas: list[QuotaView]

@@ -22,7 +22,8 @@ QUOTA_UNREADABLE = problem(
 )
 QUOTA_NOT_ENFORCED = problem(
     "QuotaNotEnforced",
-    "the extender knows no quotas and no queued namespaces, so nothing is limited",
+    "quotas and queued namespaces stay as the extender read them last, and nothing is limited once "
+    "it restarts",
     "apply gpushare's rights again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION); the "
     "extender looks for the right every minute",
 )

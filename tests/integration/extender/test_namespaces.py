@@ -1,4 +1,4 @@
-"""What namespaces say is followed, and limits nothing while the API server forbids to read it."""
+"""What namespaces say is followed, and holds while the API server forbids to read it."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class NamespaceServer:
         self.refusal, self.lists, self.refused = None, 0, 0
         self.objects = {}
         self._version = 1
-        self._watches = []
+        self._watches, self._silent = [], []
         self.app = web.Application()
         self.app.router.add_get("/api/v1/namespaces", self._namespaces)
 
@@ -63,11 +63,16 @@ class NamespaceServer:
     async def is_followed(self):
         await eventually(lambda: self._watches, 10)
 
+    def fall_silent(self):
+        """Send nothing more on the open watches, and do not end them."""
+        self._silent += self._watches
+        self._watches = []
+
     async def cut(self):
         """End all watches, as the API server does."""
-        for watch in self._watches:
+        for watch in (*self._watches, *self._silent):
             watch.put_nowait(None)
-        self._watches = []
+        self._watches, self._silent = [], []
 
     async def _namespaces(self, request):
         self.lists += "watch" not in request.query
@@ -174,19 +179,44 @@ async def test_without_the_right_nothing_is_limited_until_it_is_given(
         server.refusal = None
         await until(known, Namespace("a", quota=Quota(8)))
         assert not known.why_unknown
-    said = [each for each in caplog.records if "are not enforced" in each.message]
+    said = [each for each in caplog.records if "cannot be read" in each.message]
     assert len(said) == 1
 
 
-async def test_a_right_that_is_taken_away_limits_nothing_any_more(server, tmp_path, soon):
+async def test_a_right_that_is_taken_away_lifts_no_quota(server, tmp_path, soon):
     await server.put("a", "8")
     async with server.watched(tmp_path) as (_, known):
         await until(known, Namespace("a", quota=Quota(8)))
         await server.is_followed()
         server.refusal = 403
         await server.cut()
-        await until(known)
-        assert known.why_unknown
+        await eventually(lambda: known.why_unknown, 10)
+        await until(known, Namespace("a", quota=Quota(8)))
+        await server.put("a", "9")
+        server.refusal = None
+        await until(known, Namespace("a", quota=Quota(9)))
+        assert not known.why_unknown
+
+
+async def test_a_new_leader_goes_by_what_a_silent_watch_has_missed(server, tmp_path):
+    await server.put("a", "8")
+    async with server.watched(tmp_path) as (watch, known):
+        await until(known, Namespace("a", quota=Quota(8)))
+        await server.is_followed()
+        server.fall_silent()
+        await server.put("a", "9")
+        await watch.relist()
+        assert known.get("a").quota == Quota(9)
+
+
+async def test_a_new_leader_does_not_wait_for_what_it_may_not_read(server, tmp_path, soon):
+    await server.put("a", "8")
+    async with server.watched(tmp_path) as (watch, known):
+        await until(known, Namespace("a", quota=Quota(8)))
+        await server.is_followed()
+        server.refusal = 403
+        await watch.relist()
+        assert known.get("a").quota == Quota(8)
 
 
 async def test_one_refusal_lifts_no_quota(server, tmp_path, soon):

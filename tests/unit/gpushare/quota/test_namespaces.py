@@ -55,15 +55,10 @@ def test_a_list_drops_all_namespaces_that_are_not_in_it():
     assert known.get("b").quota == Quota(9)
 
 
-def test_without_the_right_to_read_them_nothing_is_limited_until_they_are_listed_again():
+def test_once_they_are_listed_again_it_is_forgotten_that_they_could_not_be_read():
     known = Namespaces()
-    known.put(said("8", queue="true"))
-    before = known.version
-    known.forget("forbidden")
-    assert (known.why_unknown, list(known)) == ("forbidden", [])
-    assert known.version > before
-    assert not known.is_queued("a")
     known.put(said("8"))
+    known.why_unknown = "forbidden"
     known.keep_only({"a"})
     assert known.why_unknown == ""
     assert known.get("a").quota == Quota(8)

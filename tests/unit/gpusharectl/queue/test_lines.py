@@ -94,5 +94,5 @@ def test_a_namespace_without_a_limit_and_one_whose_quota_cannot_be_read_say_so()
 def test_without_any_quota_or_without_knowing_them_that_is_said() -> None:
     assert quotas() == ["no namespace has a quota or uses GPU memory"]
     assert quotas(problem="forbidden")[-1] == (
-        "no quota is enforced: namespaces cannot be read: forbidden"
+        "namespaces cannot be read, so quotas are as last read: forbidden"
     )
