@@ -14,6 +14,7 @@ from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
+from gpushare.objects.pod_requests import foreign_resources
 from gpushare.objects.scheduling import Present
 from gpushare.placement.trial import Outlook, Place, World, look
 from gpushare.planning.ask import Ask, Plan
@@ -315,6 +316,7 @@ def not_checked(pod: Pod, extras: Extras | None) -> list[str]:
         "volumes": more.volumes,
         "resource claims": more.resource_claims,
         "host ports": any(port.host_port for port in ports),
+        "requested resources that no node offers": foreign_resources(pod),
         "scheduling gates": spec.scheduling_gates,
         "priorityClassName: write spec.priority, 0 was assumed": more.priority_class_name
         and spec.priority is None,

@@ -4,6 +4,7 @@ A step is all that happens at one time: nodes change, pods are deleted, then Pen
 are tried, by priority and then by age, like kube-scheduler's queue.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,6 +27,8 @@ from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
 from gpushare.objects.model import Pod
+from gpushare.objects.pod_requests import foreign_resources
+from gpushare.placement.node_resources import OfferedResources
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
 from gpushare.process.time_slices import run_all
@@ -97,7 +100,7 @@ class Run:
 
     @property
     def head(self) -> view.Head:
-        named = sorted(self.scenario.named.items())
+        named = sorted(self._named().items())
         return view.Head(
             version=view.VERSION,
             unit_mib=self.scenario.unit_mib,
@@ -106,6 +109,13 @@ class Run:
             not_simulated=(*NOT_SIMULATED, *(f"{text} ({counted(n, 'pod')})" for text, n in named)),
             ignored=tuple(self.scenario.ignored.lines()),
         )
+
+    def _named(self) -> Counter[str]:
+        """Count the pods by what they use that is not simulated."""
+        offered = OfferedResources(event.node for event in self.scenario.nodes)
+        pods = (foreign_resources(event.pod) for event in self.scenario.pods)
+        unknown = sum(not offered.has_all(resources) for resources in pods)
+        return self.scenario.named + Counter({"resources that no node offers": unknown})
 
     def tail(self, assumed_gib: int | None) -> view.Tail:
         """Return what is known after all steps; ``assumed_gib`` as for ``gain``."""

@@ -168,7 +168,7 @@ async def test_nobody_is_named_on_a_node_where_the_pod_may_not_be(client):
         ({"memory": "1Gi"}, {"memory": "2Gi"}, "memory"),
         ({"pods": "2"}, {}, "pods"),
         ({"aliyun.com/gpu-mem": "25"}, {}, "aliyun.com/gpu-mem"),
-        ({}, {"example.com/nic": "1"}, "example.com/nic"),
+        ({"example.com/nic": "1"}, {"example.com/nic": "2"}, "example.com/nic"),
     ],
 )
 async def test_allocatable_is_looked_at(client, bench, amounts, resources, short):
@@ -263,6 +263,13 @@ async def test_what_was_not_checked_is_named(client):
     response = await client.post(f"{PREFIX}/what-if", json={"pod": ports})
     named = set((await response.json())["notChecked"]) - set(plain)
     assert named == {"host ports"}
+    licensed = manifest()
+    licensed["spec"]["containers"][0]["resources"]["limits"]["example.com/license"] = "1"
+    response = await client.post(f"{PREFIX}/what-if", json={"pod": licensed})
+    found = await response.json()
+    assert found["fits"], found
+    named = set(found["notChecked"]) - set(plain)
+    assert named == {"requested resources that no node offers"}
 
 
 async def test_a_node_that_cannot_be_read_takes_no_part(client, bench):

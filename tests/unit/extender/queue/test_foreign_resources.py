@@ -4,8 +4,13 @@ import pytest
 
 from extender.settings.file import parse
 from gpushare.objects.model import Container, Resources
+from gpushare.planning.ask import Ask
+from gpushare.preemption.model import Preemption, Rules
+from gpushare.preemption.search import VictimSearch
+from gpushare.process.time_slices import run_all
 from tests.builders import node
 from tests.unit.extender.queue.driver import Queue
+from tests.unit.extender.queue.test_quotas import said
 from tests.unit.extender.scripted import changed
 
 LICENSE = "example.com/license"
@@ -105,3 +110,26 @@ async def test_no_plan_uses_a_node_that_added_affinity_leaves_out():
     queue.cluster.put_node(changed(node("a", 16, 16), {"labels": {"pool": "gpu"}}))
     await queue.serve(5)
     assert queue.bound() == {"g-0", "g-1"}
+
+
+async def test_people_are_not_told_that_the_resource_is_missing():
+    queue = Queue({"a": (16,)})
+    queue.submit("p", 12, containers=asking(12), is_gated=False)
+    assert LICENSE not in said(queue.cluster, "p")[1]
+    queue.submit("large", 17, containers=asking(17))
+    await queue.serve(5)
+    assert LICENSE not in said(queue.cluster, "large")[1]
+
+
+async def test_evictions_for_a_pod_are_planned_as_if_the_resource_were_no_obstacle():
+    queue = Queue({"a": (16,)})
+    queue.submit("low", 16)
+    await queue.serve(2)
+    queue.submit("high", 12, priority=10, containers=asking(12))
+    high = queue.cluster.kube.pods["high"]
+    search = VictimSearch(queue.state).find(Ask(high.uid, (high,), 1), Rules())
+    found = run_all(search)
+    assert [each.metadata.name for each in found.victims] == ["low"]
+    put(queue, "b", 8, licenses="1")
+    search = VictimSearch(queue.state).find(Ask(high.uid, (high,), 1), Rules())
+    assert not isinstance(run_all(search), Preemption)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from gpushare.contract import LABEL_GANG, LABEL_GANG_MINIMUM, LABEL_MOVABLE
 from gpushare.defragment import movable
 from gpushare.defragment.movable import Rules, movables_of
-from gpushare.objects.model import OwnerReference, Pod
+from gpushare.objects.model import OwnerReference, Pod, Resources
 from gpushare.objects.scheduling import Present, Volume
 from gpushare.preemption.model import Budgets
 from gpushare.process.time_slices import run_all
@@ -72,6 +72,15 @@ def test_a_pod_with_a_volume_that_only_some_nodes_mount_may_not_move():
     found = world.running["p"]
     spec = replace(found.spec, volumes=(Volume(persistent_volume_claim=Present()),))
     world.running["p"] = replace(found, spec=spec)
+    assert why_not(world) == movable.NOT_PLAIN
+
+
+def test_a_pod_with_a_resource_that_no_node_offers_may_not_move():
+    world = running()
+    found = world.running["p"]
+    amounts = {**found.containers[0].limits, "example.com/license": "1"}
+    containers = (replace(found.containers[0], resources=Resources(amounts, amounts)),)
+    world.running["p"] = replace(found, spec=replace(found.spec, containers=containers))
     assert why_not(world) == movable.NOT_PLAIN
 
 

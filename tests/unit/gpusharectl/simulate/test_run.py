@@ -198,7 +198,8 @@ def test_cpu_taints_and_cordons_are_counted_from_the_start():
     assert reason(cpu) == []
     assert reason(cpu, "overhead: {cpu: 2}") == ["node has too little allocatable left of cpu"]
     assert reason("", "overhead: {cpu: 2}") == []  # a node that does not say how much it has
-    assert reason("", "overhead: {other.com/x: 1}") == [
+    offers = "status: {allocatable: {other.com/x: 1}}\n"
+    assert reason(offers, "overhead: {other.com/x: 2}") == [
         "node has too little allocatable left of other.com/x"
     ]
     assert reason("spec: {unschedulable: true}\n") == ["node is unschedulable"]
@@ -279,3 +280,12 @@ def test_a_document_knows_where_its_parts_are():
     assert isinstance(found, Document)
     assert str(found.wrong(("metadata", "name"), "t")) == "f:3: metadata.name: t"
     assert str(found.wrong(("metadata", "labels", "a"), "t")) == "f:2: metadata.labels.a: t"
+
+
+def test_a_resource_that_no_node_offers_is_no_obstacle_and_is_named():
+    licensed = pod_text("p", 8).replace("gpu-mem: 8}", "gpu-mem: 8, example.com/license: 1}")
+    texts = (node_text("n", "1 x 16"), licensed)
+    made = Run(build(read("f.yaml", "---\n".join(texts).encode())), BINPACK)
+    assert made.head.not_simulated[-1] == "resources that no node offers (1 pod)"
+    (step,) = made.steps()
+    assert where(step) == {"p": ("n", [0])}
