@@ -32,7 +32,11 @@ def sets_of_cards(free: Sequence[int], units: int, count: int) -> int:
 
 def by_resources(free: Mapping[str, int], amounts: Requests) -> int:
     """Return how many members the free resources are enough for; each takes one of ``pods``."""
-    return max(0, min([free_of(free, name) // amount for name, amount in amounts]))
+    # Of each node and shape: a call for each resource, of which most are there, would cost twice.
+    takes = [
+        (free[name] if name in free else free_of(free, name)) // amount for name, amount in amounts
+    ]
+    return max(0, min(takes))
 
 
 def members_on(shape: Shape, cards: FreeCards | None, free: Mapping[str, int]) -> int:
