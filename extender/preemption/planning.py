@@ -18,7 +18,9 @@ from gpushare.planning.ask import Ask, NoPlan
 from gpushare.preemption.model import Budgets, Preemption
 from gpushare.preemption.search import VictimSearch
 
-ROUNDS: Final = 5  # until the budgets of all victims are known
+# Until the budgets of all victims are known: without any, with those of the first victims'
+# namespaces, with those of all namespaces, and again if new budgets appear meanwhile.
+ROUNDS: Final = 5
 
 
 class PreemptionPlanning:
@@ -72,10 +74,11 @@ class PreemptionPlanning:
             is_left_alone = found.is_free and not is_begun
             if is_left_alone or (found.victims and not may_evict):
                 return None
-            namespaces = {pod.metadata.namespace for pod in found.victims}
-            if namespaces <= known:
+            unread = self._budgets.guarded({p.metadata.namespace for p in found.victims}) - known
+            if not unread:
                 return self._keep(preemptor, ask, found)
-            known |= namespaces
+            others = self._state.namespace_use.namespaces() if known else ()
+            known |= unread | self._budgets.guarded(others)
             budgets, unknown = await self._budgets.of_pods_in(known)
         PREEMPTION_PLANS.labels("given_up").inc()
         return None

@@ -1,22 +1,25 @@
-"""Find which PodDisruptionBudgets select which pods, as the API server does (pure)."""
+"""Find which PodDisruptionBudgets guard which pods, as the API server does (pure)."""
 
 from collections.abc import Iterable, Mapping
 
-from gpushare.objects.disruption_budget import DisruptionBudget
+from gpushare.objects.disruption_budget import UNGUARDED, DisruptionBudget, guards_of
 from gpushare.objects.model import Pod
 from gpushare.placement.node_constraints import is_met
 from gpushare.preemption.model import Budgets
 
 
 def budgets_of(pods: Iterable[Pod], budgets: Iterable[DisruptionBudget]) -> Budgets:
-    """Return the budgets of the pods, which must have all of their labels."""
+    """Return the budgets that guard the pods, which must have all of their labels."""
     by_namespace: dict[str, list[DisruptionBudget]] = {}
     for budget in budgets:
         by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
     of = {}
     for pod in pods:
+        if pod.status.phase == UNGUARDED:
+            continue
         here = by_namespace.get(pod.metadata.namespace, ())
-        mine = tuple([each.key for each in here if _selects(each, pod.labels)])
+        selecting = [each for each in here if _selects(each, pod.labels)]
+        mine = guards_of(selecting, is_ready=pod.is_ready)
         if mine:
             of[pod.uid] = mine
     return Budgets(of, {each.key: each.allowed for some in by_namespace.values() for each in some})

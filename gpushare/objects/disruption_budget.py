@@ -1,5 +1,6 @@
-"""PodDisruptionBudgets, and the selector by which the API server finds their pods."""
+"""PodDisruptionBudgets: the selector by which the API server finds pods, and whom they guard."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -7,6 +8,8 @@ import msgspec
 from gpushare.objects.model import ObjectMeta
 from gpushare.objects.scheduling import Requirement
 
+# A pod in this phase is evicted whatever its budgets say (eviction.go, canIgnorePDB).
+UNGUARDED: Final = "Pending"
 _OPERATORS: Final = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})"}
 _WITHOUT_VALUES: Final = {"Exists": "{key}", "DoesNotExist": "!{key}"}
 
@@ -16,12 +19,15 @@ class _Selector(msgspec.Struct, rename="camel", gc=False, frozen=True):
     match_expressions: tuple[Requirement, ...] | None = None
 
 
-class _Spec(msgspec.Struct, gc=False, frozen=True):
+class _Spec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     selector: _Selector | None = None
+    unhealthy_pod_eviction_policy: str | None = None
 
 
 class _Status(msgspec.Struct, rename="camel", gc=False, frozen=True):
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
 
 
 class DisruptionBudget(msgspec.Struct, gc=False, frozen=True):
@@ -37,6 +43,13 @@ class DisruptionBudget(msgspec.Struct, gc=False, frozen=True):
     def allowed(self) -> int:
         """Return how many of its pods can be evicted now."""
         return max(0, self.status.disruptions_allowed)
+
+    @property
+    def lets_unready_go(self) -> bool:
+        """Return whether pods that run and are not ready can be evicted, whatever is allowed."""
+        status = self.status
+        is_healthy = status.current_healthy >= status.desired_healthy > 0
+        return is_healthy or self.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
 
     @property
     def selector(self) -> str | None:
@@ -55,3 +68,14 @@ class DisruptionBudget(msgspec.Struct, gc=False, frozen=True):
                 return ""
             terms.append(form.format(key=each.key, values=",".join(each.values or ())))
         return ",".join(terms)
+
+
+def guards_of(budgets: Sequence[DisruptionBudget], *, is_ready: bool) -> tuple[str, ...]:
+    """Return the keys of the budgets that guard a pod that they select and that is not UNGUARDED.
+
+    The API server evicts a pod that is not ready, without counting it, if its only budget lets such
+    pods go (registry/core/pod/storage/eviction.go, Create).
+    """
+    if len(budgets) == 1 and not is_ready and budgets[0].lets_unready_go:
+        return ()
+    return tuple([each.key for each in budgets])

@@ -240,6 +240,12 @@ class Pod(_Object, gc=False, frozen=True):
         return next((each for each in self.status.conditions or () if each.type == kind), None)
 
     @property
+    def is_ready(self) -> bool:
+        """Return whether the kubelet reported that the pod is ready."""
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
     def gates(self) -> tuple[str, ...]:
         """Return the names of the scheduling gates, which keep kube-scheduler from the pod."""
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())

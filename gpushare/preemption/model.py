@@ -43,9 +43,9 @@ class PreemptionWorld(World, Protocol):
 class Budgets:
     """PodDisruptionBudgets, as far as they are known.
 
-    ``of`` are the budgets that select a pod, by its uid; a pod that is not in it counts as one
+    ``of`` are the budgets that guard a pod, by its uid; a pod that is not in it counts as one
     without a budget. ``allowed`` is how many pods each budget lets go now. The API server evicts no
-    pod that two budgets select (registry/core/pod/storage/eviction.go).
+    pod that two budgets guard (registry/core/pod/storage/eviction.go).
     """
 
     of: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_BUDGETS)

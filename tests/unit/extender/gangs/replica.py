@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Collection
 
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
@@ -15,12 +14,13 @@ from extender.gangs.pokes import Pokes
 from extender.gangs.rights import PatchRight
 from extender.gangs.wake_ups import WakeUps
 from extender.gates.releaser import Releaser
+from extender.preemption.budgets import BudgetWatch
 from extender.preemption.evictor import Evictor
 from extender.queue.admission import Admission
 from extender.settings.configuration import GangSettings, Policy, PreemptionSettings
 from extender.watch.cluster import ClusterWatch
 from gpushare.objects.model import Node
-from gpushare.preemption.model import Budgets, Rules
+from gpushare.preemption.model import Rules
 from tests.unit.extender.gangs.store import Item, Store
 
 
@@ -30,24 +30,6 @@ class LoopClock:
 
     def wall_ns(self) -> int:
         return int(self.monotonic() * 1e9)
-
-
-class KnownBudgets:
-    """The budgets of a ``Store``, as a watch knows them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store, self.version, self.known = store, 0, asyncio.Event()
-        self.known.set()
-
-    async def of_pods_in(self, namespaces: Collection[str]) -> tuple[Budgets, frozenset[str]]:
-        await asyncio.sleep(0.005)
-        of: dict[str, tuple[str, ...]] = {}
-        for name, budget in self._store.budgets.items():
-            for pod in self._store.pods.values():
-                if pod.metadata.name.startswith(budget.prefix) and pod.node:
-                    of[pod.uid] = (*of.get(pod.uid, ()), name)
-        allowed = {name: each.allowed for name, each in self._store.budgets.items()}
-        return Budgets(of, allowed), frozenset(self._store.unknown_namespaces & {*namespaces})
 
 
 class Replica:
@@ -78,13 +60,14 @@ class Replica:
         self._wake_ups = WakeUps(
             state, self.gangs, self.planning, Pokes(releaser, right, clock), right
         )
+        self._budgets = BudgetWatch(store, clock)
         self.evictor: Evictor | None = None
         if preemption is not None:
             state.victim_rules = Rules(preemptible_only=preemption.victims == "preemptible")
             self.evictor = Evictor(
                 scheduling=scheduling,
                 planning=self.planning,
-                budgets=KnownBudgets(store),
+                budgets=self._budgets,
                 writer=writer,
                 releaser=releaser,
                 right=right,
@@ -101,7 +84,7 @@ class Replica:
         store.listeners.append(self._hear)
 
     def start(self) -> None:
-        self._run(self._watch(), self.cluster.run())
+        self._run(self._watch(), self.cluster.run(), self._budgets.run())
 
     async def take_over(self) -> None:
         """List everything, plan what others have begun, and lead."""
@@ -121,7 +104,7 @@ class Replica:
     def stop_leading(self) -> None:
         """Stop all duties, and forget what is not on the API server."""
         self.leads = False
-        watch, own = self._tasks[:2], self._tasks[2:]
+        watch, own = self._tasks[:3], self._tasks[3:]
         self._tasks = watch
         for task in own:
             task.cancel()

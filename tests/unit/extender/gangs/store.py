@@ -1,9 +1,9 @@
 """An API server of pods and nodes in memory, whose writes and watches fail as a test wants."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any, Final, Literal
@@ -12,29 +12,61 @@ import msgspec
 
 from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown, Replaced
+from gpushare.kube.paths import disruption_budgets
 from gpushare.objects.model import Node, Pod
 from tests.unit.extender.scripted import changed
 
 Outcome = Literal["done", "slow", "refused", "lost", "done, unknown", "late, unknown"]
 Item = Pod | Node
 
+BUDGETS: Final = disruption_budgets().path
 SLOW_SECONDS: Final = 2.0
 LATE_SECONDS: Final = 2.5  # less than a write may take
 DELETED: Final = "2026-01-01T00:00:00Z"
+PREFIX: Final = "prefix"  # key of the label by which budgets find pods, by their names
 
 
 @dataclass
 class StoredBudget:
-    """A PodDisruptionBudget for the pods whose names begin with ``prefix``."""
+    """A PodDisruptionBudget for the pods of a namespace whose names begin with ``prefix``."""
 
     prefix: str
     allowed: int
+    namespace: str = "default"
+    policy: str | None = None
+    healthy: int = 0
+    desired: int = 0
+
+    def selects(self, pod: Pod) -> bool:
+        meta = pod.metadata
+        return meta.namespace == self.namespace and meta.name.startswith(self.prefix)
+
+    def body(self, name: str, version: int) -> dict[str, Any]:
+        labels = {PREFIX: self.prefix} if self.prefix else {}
+        return {
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "resourceVersion": str(version),
+            },
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "unhealthyPodEvictionPolicy": self.policy,
+            },
+            "status": {
+                "disruptionsAllowed": self.allowed,
+                "currentHealthy": self.healthy,
+                "desiredHealthy": self.desired,
+            },
+        }
 
 
 class Store:
-    """``budgets`` are by name. An eviction of a pod in ``failing`` (names) answers with that
-    code, and one in ``broken`` with 500 unless it is only tried. Pods in ``unwritable`` cannot be
-    patched, which ``refused`` counts. Budgets of ``unknown_namespaces`` cannot be read.
+    """``budgets`` are by name, and changed by ``put_budget`` and ``drop_budgets``.
+
+    An eviction of a pod in ``failing`` (names) answers with that code, and one in ``broken`` with
+    500 unless it is only tried. Pods in ``unwritable`` cannot be patched, which ``refused`` counts.
+    Pods of ``unlisted`` namespaces cannot be listed; ``lists`` counts the lists of budgets' pods.
 
     ``evicted`` are the names of evicted pods, in their order.
 
@@ -59,8 +91,11 @@ class Store:
         self.broken: set[str] = set()
         self.unwritable: set[str] = set()
         self.refused = 0
-        self.unknown_namespaces: set[str] = set()
+        self.unlisted: set[str] = set()
+        self.lists = 0
         self.evicted: list[str] = []
+        self._budget_events: list[bytes] = []
+        self._budget_changed = asyncio.Event()
         self._late: set[asyncio.Task[None]] = set()
 
     @property
@@ -97,7 +132,7 @@ class Store:
             raise Conflict(f"{pod.key} is bound, gated or being deleted", code=409)
         written = {"annotations": now.annotations | dict(annotations)}
         self.bound_at[pod.uid] = self.now()
-        self.put(changed(now, written, spec={"node_name": node}))
+        self.put(changed(now, written, spec={"node_name": node}, status={"phase": "Running"}))
 
     # What the extender uses of ``Kube``:
 
@@ -173,17 +208,19 @@ class Store:
         name = pod.metadata.name
         if name in self.failing:
             raise ApiError("as the test wants", code=self.failing[name])
-        budgets = [each for each in self.budgets.values() if name.startswith(each.prefix)]
+        budgets = self._guarding(now)
         if len(budgets) > 1:
             raise ApiError("more than one PodDisruptionBudget", code=500)
-        if budgets and budgets[0].allowed <= 0:
+        if budgets and self.budgets[budgets[0]].allowed <= 0:
             raise ApiError("a PodDisruptionBudget does not allow it", code=429)
         if is_trial:
             return
         if name in self.broken:
             raise ApiError("etcd is slow", code=500)
         for each in budgets:
-            each.allowed -= 1
+            self.put_budget(
+                each, replace(self.budgets[each], allowed=self.budgets[each].allowed - 1)
+            )
         self.evicted.append(name)
         self.evicts(now)
         self.delete(now)
@@ -207,10 +244,59 @@ class Store:
         return msgspec.json.encode({"status": {"conditions": [condition]}})
 
     async def list_page(self, collection: Any, **_: object) -> bytes:
-        """Return the pods that have succeeded, whatever else is selected."""
+        """Return the budgets, the bound pods that one of them selects, or those that succeeded."""
         await asyncio.sleep(0.002)
-        items = [pod for pod in self.pods.values() if pod.status.phase == "Succeeded"]
-        return msgspec.json.encode({"metadata": {}, "items": items})
+        meta = {"resourceVersion": str(len(self._budget_events))}
+        if collection.path == BUDGETS:
+            items = [each.body(name, 1) for name, each in self.budgets.items()]
+            return msgspec.json.encode({"metadata": meta, "items": items})
+        if collection.field_selector != "spec.nodeName!=":
+            succeeded = [pod for pod in self.pods.values() if pod.status.phase == "Succeeded"]
+            return msgspec.json.encode({"metadata": {}, "items": succeeded})
+        namespace = collection.path.split("/")[4]
+        if namespace in self.unlisted:
+            raise ApiError("no answer", code=500)
+        self.lists += 1
+        prefix = collection.label_selector.removeprefix(f"{PREFIX}=")
+        of_all = StoredBudget(prefix, 0, namespace)
+        pods = [pod for pod in self.pods.values() if pod.node and of_all.selects(pod)]
+        return msgspec.json.encode({"metadata": {}, "items": pods})
+
+    async def watch(self, collection: Any, *, since: str, **_: object) -> AsyncIterator[bytes]:
+        """Yield the changes of budgets after a list."""
+        assert collection.path == BUDGETS
+        seen = int(since)
+        while True:
+            while seen < len(self._budget_events):
+                seen += 1
+                yield self._budget_events[seen - 1]
+            self._budget_changed.clear()
+            await self._budget_changed.wait()
+
+    def put_budget(self, name: str, budget: StoredBudget) -> None:
+        self.budgets[name] = budget
+        self._tell_budget("MODIFIED", name, budget)
+
+    def drop_budgets(self) -> None:
+        for name, budget in self.budgets.items():
+            self._tell_budget("DELETED", name, budget)
+        self.budgets.clear()
+
+    def _tell_budget(self, kind: str, name: str, budget: StoredBudget) -> None:
+        body = budget.body(name, len(self._budget_events) + 1)
+        self._budget_events.append(msgspec.json.encode({"type": kind, "object": body}))
+        self._budget_changed.set()
+
+    def _guarding(self, pod: Pod) -> list[str]:
+        """Return the budgets that guard a pod (canIgnorePDB, and Create)."""
+        if pod.status.phase == "Pending":
+            return []
+        found = [name for name, each in self.budgets.items() if each.selects(pod)]
+        if len(found) == 1 and not pod.is_ready:
+            budget = self.budgets[found[0]]
+            is_healthy = budget.healthy >= budget.desired > 0
+            return [] if is_healthy or budget.policy == "AlwaysAllow" else found
+        return found
 
     async def _bind_late(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
         await asyncio.sleep(LATE_SECONDS)

@@ -92,11 +92,23 @@ class Stage:
 
     # Pods
 
-    def put_bound(self, name: str, units: int, card: str = "GPU-0", at: str = "n", **more: Any):
+    def put_bound(
+        self,
+        name: str,
+        units: int,
+        card: str = "GPU-0",
+        at: str = "n",
+        *,
+        phase: str = "Running",
+        ready: bool = True,
+        **more: Any,
+    ) -> None:
         """Put a pod that runs."""
         made = _made(name, units, **more)
         meta = {"annotations": made.annotations | {ANNOTATION_CARDS: card}}
-        self.store.put(changed(made, meta, spec={"node_name": at}))
+        conditions = (PodCondition("Ready", str(ready)),)
+        status = {"phase": phase, "conditions": conditions}
+        self.store.put(changed(made, meta, spec={"node_name": at}, status=status))
 
     def put(self, name: str, units: int, **more: Any) -> None:
         """Put a pod that waits."""

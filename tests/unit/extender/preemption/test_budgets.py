@@ -95,3 +95,9 @@ async def test_budgets_of_a_namespace_that_has_too_many_are_not_read(kube, watch
     found, unknown = await watch.of_pods_in({"ns", "other"})
     assert (unknown, found.allowed) == ({"ns"}, {"other/c": 3})
     assert len(kube.lists) == 1
+
+
+async def test_where_there_is_no_budget_nothing_is_listed(kube, watch):
+    watch.replaced([budget("a", 1)])
+    assert (await watch.of_pods_in({"other"}))[1] == frozenset()
+    assert kube.lists == []

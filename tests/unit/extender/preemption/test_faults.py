@@ -43,7 +43,7 @@ class Run:
             self._happens()
             stage.go(rng.choice([0.02, 0.1, 0.5, 2.0]))
         self.store.failing.clear()
-        self.store.budgets.clear()
+        self.store.drop_budgets()
         stage.go(SETTLED_SECONDS)
         self._check_end()
 
@@ -64,9 +64,10 @@ class Run:
             if pod.metadata.deletion_timestamp is None:
                 self._end(pod)
         elif what == "budget":
-            store.budgets[f"b{rng.randrange(3)}"] = StoredBudget(rng.choice("pg"), rng.randrange(3))
+            budget = StoredBudget(rng.choice("pg"), rng.randrange(3))
+            store.put_budget(f"b{rng.randrange(3)}", budget)
         elif what == "no budget":
-            store.budgets.clear()
+            store.drop_budgets()
         elif what == "fail" and store.pods:
             store.failing[rng.choice(list(store.pods))] = rng.choice([429, 500])
         elif what == "well":

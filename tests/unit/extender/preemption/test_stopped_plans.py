@@ -13,14 +13,14 @@ from tests.unit.extender.preemption.two_gpus import claimed, fill, fill_in_units
 def test_no_pod_below_a_budget_is_evicted():
     with staged() as stage:
         fill(stage)
-        stage.store.budgets["none"] = StoredBudget("a", 0)
+        stage.store.put_budget("none", StoredBudget("a", 0))
         stage.start()
         stage.put("high", 10, priority=100)
         stage.go(GRACE_SECONDS + 2)
         assert stage.evicted == ["b"]
     with staged() as stage:
         fill(stage)
-        stage.store.budgets["none"] = StoredBudget("", 0)
+        stage.store.put_budget("none", StoredBudget("", 0))
         stage.start()
         stage.put("high", 10, priority=100)
         stage.go(10)
@@ -28,11 +28,49 @@ def test_no_pod_below_a_budget_is_evicted():
         assert claimed(stage) == 0
 
 
+@pytest.mark.parametrize("number", [1, 4, 12, 40])
+@pytest.mark.parametrize("members", [0, 2])
+def test_budgets_of_many_namespaces_hide_no_victims_of_another(number, members):
+    nodes = {f"n{each:02}": (16,) for each in range(number + 2)}
+    with staged(nodes) as stage:
+        stage.preempts = False
+        for each, at in enumerate(nodes):
+            name = f"spare-{each}" if each >= number else f"kept-{each}"
+            namespace = "spare" if each >= number else f"team-{each}"
+            stage.put_bound(name, 16, at=at, namespace=namespace)
+            if each < number:
+                stage.store.put_budget(name, StoredBudget(name, 0, namespace))
+        stage.start()
+        for each in range(members or 1):
+            gang = {"gang": "g", "minimum": members} if members else {}
+            stage.put(f"high-{each}", 16, priority=100, **gang)
+        stage.go(GRACE_SECONDS + 8)
+        assert len(stage.evicted) == (members or 1)
+        assert all(name.startswith("spare") for name in stage.evicted)
+        assert stage.store.lists <= 3 * number
+
+
+@pytest.mark.parametrize("policy", [None, "AlwaysAllow"])
+@pytest.mark.parametrize(("phase", "ready"), [("Pending", False), ("Running", False)])
+def test_a_pod_that_a_spent_budget_does_not_guard_is_evicted(policy, phase, ready):
+    with staged({"n": (16,)}) as stage:
+        stage.put_bound("a", 16, phase=phase, ready=ready)
+        stage.store.put_budget("spent", StoredBudget("a", 0, policy=policy, desired=1))
+        stage.preempts = False
+        stage.start()
+        stage.put("high", 16, priority=100)
+        stage.go(GRACE_SECONDS + 3)
+        is_guarded = phase == "Running" and policy is None
+        assert stage.evicted == ([] if is_guarded else ["a"])
+        assert ("high" in stage.bound()) is not is_guarded
+
+
 def test_a_pod_that_two_budgets_select_is_never_evicted():
     with staged() as stage:
         stage.put_bound("a", 10, "GPU-0")
         stage.put_bound("b", 10, "GPU-1", priority=100)
-        stage.store.budgets |= {"one": StoredBudget("a", 5), "two": StoredBudget("", 5)}
+        stage.store.put_budget("one", StoredBudget("a", 5))
+        stage.store.put_budget("two", StoredBudget("", 5))
         stage.start()
         stage.put("high", 10, priority=100)
         stage.go(10)
@@ -48,7 +86,7 @@ def test_a_budget_that_appears_after_the_trial_stops_the_plan():
         stage.start()
 
         def appears(pod):
-            stage.store.budgets["new"] = StoredBudget(pod.metadata.name[0], 0)
+            stage.store.put_budget("new", StoredBudget(pod.metadata.name[0], 0))
 
         stage.store.evicts = appears
         stage.put("high", 8, priority=100)
@@ -273,7 +311,8 @@ def test_budgets_that_cannot_be_read_spare_only_their_own_namespace():
     with staged() as stage:
         stage.put_bound("a", 10, "GPU-0", namespace="other")
         stage.put_bound("b", 10, "GPU-1", priority=5)
-        stage.store.unknown_namespaces.add("other")
+        stage.store.put_budget("one", StoredBudget("a", 5, "other"))
+        stage.store.unlisted.add("other")
         stage.start()
         stage.put("high", 10, priority=100)
         stage.go(GRACE_SECONDS + 3)
