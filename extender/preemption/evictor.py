@@ -51,7 +51,7 @@ class Evictor:
     """One plan at a time for each pod and gang that waits.
 
     A plan claims its room before anybody is evicted. The claim becomes a hold once all victims are
-    gone, and ends if one of them outlives its grace period.
+    gone. If one of them does not end in time, another plan with others replaces it.
     """
 
     def __init__(
@@ -220,7 +220,9 @@ class Evictor:
         elif all(is_gone(pod.uid) for pod in record.victims):
             await self._give_room(record, tasks)
         elif any(map(self._is_late, record.evicted)):
-            self._give_up(record)
+            log.warning("a pod outlives its grace period", extra={"for": record.name})
+            self._count_in_vain(record)
+            self._replace(record)
 
     async def _carry_out(self, record: PreemptionRecord) -> None:
         try:
@@ -232,7 +234,7 @@ class Evictor:
         return all(map(self._preemptors.still_waits, record.pods))
 
     def _is_late(self, uid: str) -> bool:
-        """Return whether a pod has outlived its grace period."""
+        """Return whether a pod has outlived its grace period, or what counts of it."""
         ending = self._state.ending
         is_being_deleted = ending.seconds_left(uid) is not None
         return is_being_deleted and not ending.will_end(uid) and not ending.is_gone(uid)
@@ -286,7 +288,7 @@ class Evictor:
     def _replace(self, record: PreemptionRecord) -> None:
         """Let another plan replace one that was stopped; nobody gets what it has freed until then.
 
-        It is made with what is ending by now; if that is refused too, not at once.
+        It is made with what is ending by now; if that fails too, not at once.
         """
         self._end(record)
         self._searched.pop(record.owner, None)
@@ -295,13 +297,6 @@ class Evictor:
             self._ledger.keep(Claim(record.owner, record.slots, until, record.priority))
         if record.must_wait or not self._preemptions.may_try_again(record):
             self._preemptions.wait_longer(record.owner, self._clock.monotonic())
-
-    def _give_up(self, record: PreemptionRecord) -> None:
-        log.warning("a pod outlives its grace period", extra={"for": record.name})
-        self._count_in_vain(record)
-        if record.victims:
-            self._preemptions.wait_longer(record.owner, self._clock.monotonic())
-        self._end(record)
 
     def _count_in_vain(self, record: PreemptionRecord) -> None:
         if record.evicted:

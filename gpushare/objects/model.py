@@ -29,6 +29,7 @@ from gpushare.objects.scheduling import (
     Volume,
 )
 
+DEFAULT_GRACE_SECONDS: Final = 30  # of the API server (pkg/apis/core/v1/defaults.go)
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -114,6 +115,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[Present, ...] | None = None
     resources: Resources | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class PodCondition(msgspec.Struct, gc=False, frozen=True):
@@ -238,6 +240,12 @@ class Pod(_Object, gc=False, frozen=True):
 
     def condition(self, kind: str) -> PodCondition | None:
         return next((each for each in self.status.conditions or () if each.type == kind), None)
+
+    @property
+    def grace_seconds(self) -> int:
+        """Return how long the pod may take to end, as its author wrote it."""
+        seconds = self.spec.termination_grace_period_seconds
+        return DEFAULT_GRACE_SECONDS if seconds is None else seconds
 
     @property
     def is_ready(self) -> bool:

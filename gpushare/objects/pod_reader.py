@@ -186,6 +186,7 @@ class _Spec(msgspec.Struct, rename="camel"):
     volumes: msgspec.Raw = _ABSENT
     resource_claims: msgspec.Raw = _ABSENT
     resources: msgspec.Raw = _ABSENT
+    termination_grace_period_seconds: int | None = None
 
 
 class UndecodedPod(msgspec.Struct):
@@ -295,6 +296,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
         volumes=_VOLUME if _names_any(spec.volumes, _NAMES_OF_VOLUMES) else None,
         resource_claims=_CLAIM if len(spec.resource_claims) > len(_NULL) else None,
         resources=part(spec.resources, Resources, "spec.resources"),
+        termination_grace_period_seconds=spec.termination_grace_period_seconds,
     )
     why = TOO_MANY if are_many else excess[0] if excess else ""
     pod = Pod(metadata, pod_spec, parts.status, why)

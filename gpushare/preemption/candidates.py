@@ -14,6 +14,7 @@ from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import Requests
+from gpushare.preemption.ending import MOST_GRACE_SECONDS
 from gpushare.preemption.model import PreemptionWorld, Rules
 
 MEMBERS_A_STEP: Final = 64
@@ -49,13 +50,20 @@ class Candidate(msgspec.Struct, gc=False, frozen=True, eq=False):
         return share.units * max(1, len(share.cards)) if share is not None else 0
 
     @property
+    def is_slow(self) -> bool:
+        """Return whether it may take longer to end than anybody waits."""
+        return self.pod.grace_seconds > MOST_GRACE_SECONDS
+
+    @property
     def age(self) -> tuple[str, str, str]:
         """Return what sorts those first that exist longest."""
         meta = self.pod.metadata
         return meta.creation_timestamp or "", meta.name, meta.uid
 
 
-Class = tuple[int, bool]  # level, and whether it is hinted
+# Candidates of a lower rank are put back first: whether it is quick, and whether it is hinted.
+Rank = tuple[bool, bool]
+Class = tuple[int, Rank]  # level and rank
 
 
 @dataclass(slots=True, eq=False)
@@ -72,11 +80,13 @@ class Gang:
     members: list[Candidate] = field(default_factory=list)
     loose: set[str] = field(default_factory=set)
     may_go: bool = True
+    is_slow: bool = False
     is_hinted: bool = False
     age: tuple[str, str, str] = _LAST
 
     def add(self, member: Candidate, *, may_go: bool) -> None:
         self.members.append(member)
+        self.is_slow |= member.is_slow
         self.is_hinted |= member.is_hinted
         self.age = min(self.age, member.age)
         self.may_go &= may_go
@@ -84,6 +94,10 @@ class Gang:
         are_cards_known = not asks_for_share(member.pod) if share is None else bool(share.cards)
         if may_go and are_cards_known:
             self.loose.add(member.uid)
+
+    @property
+    def rank(self) -> Rank:
+        return not self.is_slow, self.is_hinted
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +172,7 @@ class _Reader:
                 is_hinted = uid[:UID_START] in hinted if hinted else False
                 budget = self._budget_of(uid) if budget_of else ""
                 found = Candidate(pod, name, level, share, requests_used(uid), is_hinted, budget)
-                of = level, is_hinted
+                of = level, (not found.is_slow, is_hinted)
                 if of in here:
                     here[of].append(found)
                 else:

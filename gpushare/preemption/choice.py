@@ -21,12 +21,18 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Harm(NamedTuple):
-    """What makes victims worse than others, the most important first."""
+    """What makes victims worse than others, the most important first.
+
+    ``is_slow``: one of them may take longer to end than anybody waits. It comes after the priority:
+    no long grace period has more important pods evicted.
+    """
 
     level: int
+    is_slow: bool
     pods: int
     units: int
     not_hinted: int
+    grace: int
     area: str
 
 
@@ -117,7 +123,9 @@ def _choice(area: VictimArea, outcome: Outcome) -> Choice:
     level = max((each.level for each in victims), default=LOWEST)
     units = sum(each.units for each in victims)
     not_hinted = sum(not each.is_hinted for each in victims)
-    harm = Harm(level, len(victims), units, not_hinted, area.name)
+    is_slow = any(each.is_slow for each in victims)
+    grace = max((each.pod.grace_seconds for each in victims), default=0)
+    harm = Harm(level, is_slow, len(victims), units, not_hinted, grace, area.name)
     return Choice(area.name, victims, harm, outcome.slots)
 
 

@@ -6,12 +6,14 @@ from typing import Final
 
 from gpushare.objects.model import Pod
 
+# Of a grace period, which the author of a pod chooses: nobody waits longer for its room.
+MOST_GRACE_SECONDS: Final = 300
 LATE_SECONDS: Final = 60.0  # after its grace period, in which a pod may still end
 
 
 class EndingPods:
     """All times are in seconds of ``clock``, which is monotonic: a pod's grace period counts from
-    when its deletion was first noticed.
+    when its deletion was first noticed, and for MOST_GRACE_SECONDS at most.
 
     ``is_on_node`` returns whether a pod still uses a node.
     """
@@ -25,7 +27,8 @@ class EndingPods:
         """Take a pod or its new version; a deletion may be repeated with a shorter period."""
         meta = pod.metadata
         if pod.node and meta.deletion_timestamp:
-            by = self._clock() + (meta.deletion_grace_period_seconds or 0)
+            grace = min(meta.deletion_grace_period_seconds or 0, MOST_GRACE_SECONDS)
+            by = self._clock() + grace
             self._by[pod.uid] = min(by, self._by.get(pod.uid, inf))
 
     def drop(self, uid: str) -> None:

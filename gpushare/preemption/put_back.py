@@ -8,7 +8,7 @@ from typing import Final
 
 from gpushare.planning.draft import Fit
 from gpushare.preemption.area import BATCHES_A_STEP, GangHere, VictimArea
-from gpushare.preemption.candidates import Candidate, Class
+from gpushare.preemption.candidates import Candidate, Class, Rank
 from gpushare.preemption.node_room import Batch, batch_of
 from gpushare.process.sorting import sorted_in_steps
 
@@ -69,10 +69,10 @@ class _GangUnit:
 def put_back(area: VictimArea, level: int, order: Order) -> Generator[None, None, Outcome | None]:
     """Return victims up to a level; None if the members do not fit even if all of them go.
 
-    The dearest are put back first: those of the highest level, then those without a hint, gangs
-    before single pods, and large gangs without surplus before others. Of single pods those come
-    first on whose node many make room for few members, then the smallest, then those that exist
-    longest.
+    The dearest are put back first: those of the highest level, then those that take too long to
+    end, then those without a hint, gangs before single pods, and large gangs without surplus before
+    others. Of single pods those come first on whose node many make room for few members, then the
+    smallest, then those that may take longest to end, then those that exist longest.
     """
     return (yield from _PutBack(area, level, order).run())
 
@@ -97,9 +97,9 @@ class _PutBack:
         self._outcome.slots = self._room.found
         return self._outcome
 
-    def _let_go(self) -> Generator[None, None, dict[tuple[bool, int, bool], _Part]]:
+    def _let_go(self) -> Generator[None, None, dict[tuple[bool, int, Rank], _Part]]:
         """Let everybody go who may; return them in parts, by what sorts these."""
-        parts: dict[tuple[bool, int, bool], _Part] = {}
+        parts: dict[tuple[bool, int, Rank], _Part] = {}
         kept, first = self._order.kept, self._order.first
         number = 0
         for node, classes in self._area.singles.items():
@@ -121,7 +121,7 @@ class _PutBack:
             if each.gang.level <= self._level and unit.gone:
                 self._room.change(batch_of(unit.gone), 1)
                 is_first = any(member.uid in first for member in unit.gone)
-                key = _key((each.gang.level, each.gang.is_hinted), is_first)
+                key = _key((each.gang.level, each.gang.rank), is_first)
                 parts.setdefault(key, _Part()).gangs.append(unit)
         return parts
 
@@ -194,7 +194,8 @@ class _PutBack:
         for number, each in enumerate(candidates):
             if number % CANDIDATES_A_STEP == 0:
                 yield
-            keys.append((each.is_hinted, sign * each.units, each.age, number))
+            grace = each.pod.grace_seconds
+            keys.append((each.is_hinted, sign * each.units, -grace, each.age, number))
         in_order = yield from sorted_in_steps(keys)
         batches = []
         for number, key in enumerate(in_order):
@@ -250,9 +251,9 @@ class _PutBack:
             self._room.change(batch, sign)
 
 
-def _key(of: Class, is_first: bool) -> tuple[bool, int, bool]:
-    level, is_hinted = of
-    return not is_first, -level, is_hinted
+def _key(of: Class, is_first: bool) -> tuple[bool, int, Rank]:
+    level, rank = of
+    return not is_first, -level, rank
 
 
 def _split(here: Sequence[Candidate], order: Order) -> dict[bool, Batch]:

@@ -23,6 +23,7 @@ BUDGETS: Final = disruption_budgets().path
 SLOW_SECONDS: Final = 2.0
 LATE_SECONDS: Final = 2.5  # less than a write may take
 DELETED: Final = "2026-01-01T00:00:00Z"
+GRACE_SECONDS: Final = 2  # of pods that have none
 PREFIX: Final = "prefix"  # key of the label by which budgets find pods, by their names
 
 
@@ -228,7 +229,9 @@ class Store:
     def delete(self, pod: Pod) -> None:
         """Begin to delete a pod; its node ends it later."""
         if pod.metadata.deletion_timestamp is None:
-            meta = {"deletion_timestamp": DELETED, "deletion_grace_period_seconds": 2}
+            grace = pod.spec.termination_grace_period_seconds
+            grace = GRACE_SECONDS if grace is None else grace
+            meta = {"deletion_timestamp": DELETED, "deletion_grace_period_seconds": grace}
             self.put(changed(pod, meta))
 
     async def create_event(self, *_: object, **__: object) -> None: ...

@@ -320,12 +320,13 @@ def _made(
     never: bool = False,
     namespace: str = "default",
     labels: Mapping[str, str] | None = None,
+    grace: int | None = None,
 ) -> Pod:
     if gang:
         made = gangs.member(name, gang, minimum, units=units, priority=priority)
     else:
         made = pod(name, units, labels=labels)
-    spec: dict[str, Any] = {"priority": priority}
+    spec: dict[str, Any] = {"priority": priority, "termination_grace_period_seconds": grace}
     if gated:
         spec["scheduling_gates"] = (SchedulingGate(GATE_ADMISSION),)
     if never:

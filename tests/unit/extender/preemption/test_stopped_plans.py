@@ -3,11 +3,14 @@
 import pytest
 
 from extender.decisions.preemption.records import FIRST_WAIT_SECONDS
-from gpushare.preemption.ending import LATE_SECONDS
+from gpushare.preemption.ending import LATE_SECONDS, MOST_GRACE_SECONDS
 from tests.builders import node
 from tests.unit.extender.gangs.store import StoredBudget
 from tests.unit.extender.preemption.stage import GRACE_SECONDS
 from tests.unit.extender.preemption.two_gpus import claimed, fill, fill_in_units, in_vain, staged
+from tests.unit.extender.scripted import changed
+
+YEAR = {"termination_grace_period_seconds": 31_536_000}
 
 
 def test_no_pod_below_a_budget_is_evicted():
@@ -329,3 +332,44 @@ def test_a_gang_of_which_a_member_was_evicted_goes_as_a_whole():
         stage.store.evicts = lambda _: "high" in stage.store.pods and stage.delete("high")
         stage.go(GRACE_SECONDS + 3)
         assert sorted(stage.evicted) == ["g-0", "g-1", "g-2", "g-3"]
+
+
+def test_a_victim_that_may_take_a_year_to_end_keeps_nobody_waiting():
+    with staged() as stage:
+        fill(stage)
+        stage.store.put(changed(stage.store.pods["a"], spec=YEAR))
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(GRACE_SECONDS + 3)
+        assert stage.evicted == ["b"]
+        assert "high" in stage.bound()
+
+
+def test_victims_that_hang_are_replaced_by_others():
+    with staged() as stage:
+        fill(stage)
+        for name in "ab":
+            stage.store.put(changed(stage.store.pods[name], spec=YEAR))
+        stage.store.evicts = lambda pod: (
+            stage.stuck.add(pod.metadata.name) if (len(stage.evicted) == 1) else None
+        )
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(MOST_GRACE_SECONDS + LATE_SECONDS - 10)
+        assert len(stage.evicted) == 1
+        stage.go(30)
+        assert sorted(stage.evicted) == ["a", "b"]
+        assert "high" in stage.bound()
+
+
+def test_a_pod_that_its_owner_deletes_with_a_year_of_grace_keeps_nobody_waiting():
+    with staged() as stage:
+        fill(stage)
+        stage.store.put(changed(stage.store.pods["a"], spec=YEAR))
+        stage.stuck.add("a")
+        stage.delete("a")
+        stage.start()
+        stage.put("high", 10, priority=100)
+        stage.go(MOST_GRACE_SECONDS + LATE_SECONDS + 60)
+        assert stage.evicted == ["b"]
+        assert "high" in stage.bound()

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.objects.scheduling import Taint
 from gpushare.planning.ask import Ask, NoPlan
+from gpushare.preemption.ending import MOST_GRACE_SECONDS
 from gpushare.preemption.model import Preemption
 from tests.unit.gpushare.planning.worlds import gang, nodes_of, pod
 from tests.unit.gpushare.preemption.worlds import (
@@ -432,3 +433,24 @@ def test_those_that_exist_longest_stay(world):
     found = find(world, whole(2, 8))
     assert victims(found) == {"young"}
     assert nodes_of(found.plan) == ["n", "n"]
+
+
+@pytest.mark.parametrize("is_gang", [False, True])
+def test_pods_that_may_take_too_long_to_end_are_victims_only_if_no_equal_ones_help(world, is_gang):
+    ask = whole(1, 16) if is_gang else single(16)
+    world.add("n", 16)
+    world.add("m", 16)
+    world.run("slow", "n", 16, grace=MOST_GRACE_SECONDS + 1, since="2030")
+    world.run("a", "m", 8, grace=MOST_GRACE_SECONDS)
+    world.run("b", "m", 8)
+    assert victims(find(world, ask)) == {"a", "b"}
+    world.stop("b")
+    world.run("b", "m", 8, priority=MEDIUM)
+    assert victims(find(world, ask)) == {"slow"}
+
+
+def test_of_equal_pods_the_one_with_the_shorter_grace_period_is_the_victim(world):
+    world.add("n", 16, 16)
+    world.run("minutes", "n", 16, 0, grace=120, since="2030")
+    world.run("seconds", "n", 16, 1, since="2020")
+    assert victims(find(world, single(16))) == {"seconds"}

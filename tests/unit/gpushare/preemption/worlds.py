@@ -43,6 +43,7 @@ class RunningWorld(PlannedWorld):
         since: str = "",
         preemptible: bool = True,
         is_unplaced: bool = False,
+        grace: int | None = None,
     ) -> Pod:
         """Run a pod that uses ``units`` of each of these cards, by default of the first one."""
         indexes = indexes or (0,)
@@ -55,7 +56,8 @@ class RunningWorld(PlannedWorld):
         elif preemptible:
             labels[LABEL_PREEMPTIBLE] = "true"
         meta = replace(made.metadata, labels=labels, creation_timestamp=since or None)
-        made = replace(made, metadata=meta)
+        spec = replace(made.spec, termination_grace_period_seconds=grace)
+        made = replace(made, metadata=meta, spec=spec)
         uuids = () if is_unplaced else tuple(f"{node}-{index}" for index in indexes)
         self._start(made, Share(name, "default", name, node, units, uuids) if units else None)
         return made
