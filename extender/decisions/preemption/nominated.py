@@ -148,8 +148,8 @@ class NominatedClaims:
     def pod_changed(self, pod: Pod) -> None:
         """Take a pod without a node that requests GPU memory, or its new version."""
         node, claimed = pod.status.nominated_node_name, self._claimed.get(pod.uid)
-        is_ours = self._state.callers.ask_about(pod)
-        if node and is_ours and not is_nominated(pod) and not pod.gates:
+        is_ours = self._state.callers.ask_about(pod) and not is_nominated(pod)
+        if node and is_ours and not pod.gates:
             self._claim(pod, node, inf)
         elif claimed is not None and claimed.until == inf:
             self._claim(pod, claimed.node, self._state.clock.monotonic() + REMOVED_SECONDS)

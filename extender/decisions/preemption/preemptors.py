@@ -49,8 +49,9 @@ class Preemptor:
 class Preemptors:
     """Pods without a gang and gangs that have no room, and may evict pods of a lower priority.
 
-    A pod that kube-scheduler has nominated, or may preempt for now, is left to it. Members of a
-    gang beyond its minimum never evict anybody.
+    A pod that kube-scheduler has nominated, or may preempt for now, is left to it. So is one that
+    it has not tried yet, unless a gate is the reason. Members of a gang beyond its minimum never
+    evict anybody, nor do pods about which no scheduler asks the extender.
     """
 
     def __init__(
@@ -163,12 +164,24 @@ class Preemptors:
         waiting = self._gangs.progress(group).waiting
         if not waiting or not self._may_preempt(waiting) or any(map(_is_left_to_others, waiting)):
             return None
+        if not self._is_tried(waiting):
+            return None
         hinted = frozenset[str]().union(*map(hinted_victims, waiting))
         name = f"gang {group.key.namespace}/{group.key.name}"
         return Preemptor(owner, name, group.priority, waiting, hinted, group)
 
     def _may_preempt(self, pods: Iterable[Pod]) -> bool:
-        return all(pod.spec.preemption_policy != _NEVER for pod in pods)
+        """Return whether these pods may preempt, and a scheduler asks the extender about each."""
+        asks = self._state.callers.ask_about
+        return all(pod.spec.preemption_policy != _NEVER and asks(pod) for pod in pods)
+
+    def _is_tried(self, pods: Iterable[Pod]) -> bool:
+        """Return whether kube-scheduler has rejected one of these pods, or gates keep it from all.
+
+        It asks about no pod that waits for a volume, for example.
+        """
+        pending, tried = self._state.pods.pending, [pod for pod in pods if not pod.gates]
+        return not tried or any(_is_rejected(pending.get(pod.uid), pod) for pod in tried)
 
 
 def _is_left_to_others(pod: Pod) -> bool:
@@ -176,9 +189,9 @@ def _is_left_to_others(pod: Pod) -> bool:
     return bool(pod.status.nominated_node_name) and not is_nominated(pod)
 
 
-def _is_rejected(record: PodRecord, pod: Pod) -> bool:
+def _is_rejected(record: PodRecord | None, pod: Pod) -> bool:
     """Return whether kube-scheduler has tried the pod, and found no node."""
-    if record.asked is not None:
+    if record is not None and record.asked is not None:
         return bool(record.asked.reasons)
     condition = pod.condition("PodScheduled")
     return condition is not None and condition.reason == "Unschedulable"

@@ -32,7 +32,8 @@ ENABLED: Final = PreemptionSettings(enabled=True)
 
 class Stage:
     """``nodes`` are the GPUs of each node. ``stuck`` pods never end; kube-scheduler knows a rule
-    that keeps the ``rejected`` ones from all nodes.
+    that keeps the ``rejected`` ones from all nodes, and does not try the ``untried``, nor those of
+    another scheduler.
 
     kube-scheduler preempts unless ``preempts`` is false. ``nominated`` has the names of pods for
     which it has evicted others, with their victims.
@@ -46,6 +47,7 @@ class Stage:
         self.settings, self.preempts = settings, True
         self.stuck: set[str] = set()
         self.rejected: set[str] = set()
+        self.untried: set[str] = set()
         self.nominated: dict[str, list[str]] = {}
         self.ever_bound: dict[str, float] = {}
         self.errors: list[str] = []
@@ -213,6 +215,8 @@ class Stage:
                 each
                 for each in self.store.pods.values()
                 if not (each.node or each.gates or each.metadata.deletion_timestamp)
+                and each.spec.scheduler_name is None
+                and each.metadata.name not in self.untried
             ]
             for each in sorted(waiting, key=lambda each: -each.priority):
                 with suppress(GpushareError, TimeoutError):
@@ -321,12 +325,17 @@ def _made(
     namespace: str = "default",
     labels: Mapping[str, str] | None = None,
     grace: int | None = None,
+    scheduler: str | None = None,
 ) -> Pod:
     if gang:
         made = gangs.member(name, gang, minimum, units=units, priority=priority)
     else:
         made = pod(name, units, labels=labels)
-    spec: dict[str, Any] = {"priority": priority, "termination_grace_period_seconds": grace}
+    spec: dict[str, Any] = {
+        "priority": priority,
+        "termination_grace_period_seconds": grace,
+        "scheduler_name": scheduler,
+    }
     if gated:
         spec["scheduling_gates"] = (SchedulingGate(GATE_ADMISSION),)
     if never:

@@ -325,3 +325,37 @@ def test_many_pods_that_cannot_be_helped_delay_no_other():
         stage.put("high", 12, priority=100)
         stage.go(GRACE_SECONDS + 8)
         assert "high" in stage.bound()
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["ungated", "gated"])
+@pytest.mark.parametrize("members", [1, 2])
+def test_nobody_is_evicted_for_pods_of_a_scheduler_that_never_asks(gated, members):
+    with staged() as stage:
+        fill(stage)
+        stage.start()
+        for number in range(members):
+            gang = {"gang": "g", "minimum": members} if members > 1 else {}
+            stage.put(f"o-{number}", 16, priority=100, gated=gated, scheduler="other", **gang)
+        stage.go(60)
+        assert (stage.evicted, claimed(stage)) == ([], 0)
+        stage.put("high", 10, priority=50)
+        stage.go(GRACE_SECONDS + 5)
+        assert "high" in stage.bound()
+
+
+@pytest.mark.parametrize("gated", [0, 1, 2])
+def test_a_gang_evicts_once_kube_scheduler_has_rejected_a_member_that_it_may_try(gated):
+    with staged() as stage:
+        fill(stage)
+        stage.untried |= {"g-0", "g-1"}
+        stage.start()
+        for number in range(2):
+            name = f"g-{number}"
+            stage.put(name, 16, priority=100, gang="g", minimum=2, gated=number < gated)
+        stage.go(GRACE_SECONDS + 5)
+        assert len(stage.evicted) == (2 if gated == 2 else 0)
+        stage.untried.clear()
+        stage.store.put(stage.store.nodes["n"])
+        stage.go(GRACE_SECONDS + 5)
+        assert sorted(stage.evicted) == ["a", "b"]
+        assert {"g-0", "g-1"} <= stage.bound().keys()
