@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -19,32 +18,39 @@ from extender.gates.releaser import Releaser
 from extender.metrics.counters import PREEMPTIONS_IN_VAIN
 from extender.preemption.budgets import BudgetWatch
 from extender.preemption.evicting import VictimEvictions
-from extender.preemption.planning import PreemptionPlanning
+from extender.preemption.planning import Attempt, PreemptionPlanning
 from extender.settings.configuration import PreemptionSettings
 from extender.watch.events import Notice
 from gpushare.errors import RequestError
 from gpushare.ledger.holds import Claim
 from gpushare.planning.shapes import Reader
-from gpushare.process.time_slices import rest
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 0.2
-MOST_REST_SECONDS: Final = 2.0
 UNCHANGED_SECONDS: Final = 30.0
 MOST_DOUBLED: Final = 5  # from a second
 SEARCHES_AT_ONCE: Final = 20  # in one round
+ROUND_SECONDS: Final = 0.1  # of a CPU, after which no further search begins in a round
+RESTS: Final = 20  # times as long as a search in vain has taken, until the next one
+FIRST_PART: Final = 16  # of the work that a search may take, in the first one; then twice as much
 OPEN_SECONDS: Final = 5.0  # in which a plan that was stopped is replaced
 TAKEOVER_SECONDS: Final = 3.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Search:
-    """The last search for an owner: what it was based on, when it was, how many were before it."""
+    """The last search for an owner: what it was based on, when it began, what it cost.
 
-    revision: tuple[int, int, int]
-    at: float
-    times: int
+    It was the one with this number. ``gave_up``: the next one, for which ``part`` is, does more.
+    """
+
+    revision: tuple[int, int, int] = (0, 0, 0)
+    at: float = -inf
+    times: int = 0
+    part: int = FIRST_PART
+    seconds: float = 0.0
+    gave_up: bool = False
 
 
 class Evictor:
@@ -96,6 +102,7 @@ class Evictor:
         self._is_taken_over = True
         self._running: set[str] = set()  # owners
         self._searched: dict[str, _Search] = {}  # by owner
+        self._turns: dict[str, float] = {}  # by namespace, when its last search began
         self._given: dict[str, PreemptionRecord] = {}  # until their pods are bound
 
     async def take_over(self) -> None:
@@ -117,79 +124,92 @@ class Evictor:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._go_on_with_all(tasks))
             while True:
-                began = time.perf_counter()
-                await self.check(tasks)
-                await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+                await self._plan_some(tasks)
+                await asyncio.sleep(EVERY_SECONDS)
 
-    async def check(self, tasks: asyncio.TaskGroup) -> None:
-        """Go on with all plans, and make those that are due."""
-        if not await self._right.is_given():
+    async def _go_on_with_all(self, tasks: asyncio.TaskGroup) -> None:
+        """Go on with all plans while others are searched, which may take seconds."""
+        while True:
+            is_given = await self._right.is_given()
             for record in self._preemptions.all():
-                self._end(record)
-            return
-        for record in self._preemptions.all():
-            await self._go_on(record, tasks)
-        self._check_given()
-        if not self._budgets.known.is_set():
+                if is_given:
+                    await self._go_on(record, tasks)
+                else:
+                    self._end(record)
+            self._check_given()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _plan_some(self, tasks: asyncio.TaskGroup) -> None:
+        """Make some of the plans that are due, in turns of the namespaces."""
+        if not await self._right.is_given() or not self._budgets.known.is_set():
             return
         if not self._is_taken_over:
             await self._claim_begun()
-        await self._plan_all()
-        for record in self._preemptions.all():
-            await self._go_on(record, tasks)
-
-    async def _plan_all(self) -> None:
-        without_victims: set[object] = set()  # shapes and priorities
         exists = self._preemptors.exists
         self._preemptions.keep_only(exists)
         self._searched = {owner: each for owner, each in self._searched.items() if exists(owner)}
-        due = await self._planning.slices.run(self._preemptors.due())
-        searches = 0
-        for preemptor in sorted(due, key=self._order):
+        found = await self._planning.slices.run(self._preemptors.due())
+        due = [each for each in found if self._is_due(each)]
+        turns = {each.namespace for each in due}
+        self._turns = {name: at for name, at in self._turns.items() if name in turns}
+        without_victims: set[object] = set()  # shapes and priorities
+        seconds, searches = 0.0, 0
+        while due and seconds < ROUND_SECONDS and searches < SEARCHES_AT_ONCE:
+            preemptor = min(due, key=self._order)
+            due.remove(preemptor)
             kind = self._kind(preemptor)
-            if kind in without_victims or not self._is_due(preemptor):
+            if kind in without_victims:
                 continue
             await self._planning.slices.pause()
-            if not await self._plan(preemptor):
+            attempt = await self._plan(preemptor, tasks)
+            if attempt.record is None:
                 without_victims.add(kind)
-            searches += 1
-            if searches == SEARCHES_AT_ONCE:
-                break
+            seconds, searches = seconds + attempt.seconds, searches + 1
 
-    async def _plan(self, preemptor: Preemptor) -> bool:
+    async def _plan(self, preemptor: Preemptor, tasks: asyncio.TaskGroup) -> Attempt:
+        """Search victims, at first with a part of the work, so that others have their turn soon."""
         owner, now = preemptor.owner, self._clock.monotonic()
-        before = self._searched.get(owner)
-        times = before.times + 1 if before is not None else 0
-        self._searched[owner] = _Search(self._revision(preemptor), now, times)
+        search = self._searched.get(owner)
+        search = _Search() if search is None else search
+        search.revision, search.at, search.times = self._revision(preemptor), now, search.times + 1
+        self._searched[owner] = search
+        self._turns[preemptor.namespace] = now
         may_evict = not self._preemptions.has_to_wait(owner, now)
-        record = await self._plans.claim(preemptor, may_evict=may_evict)
-        if record is None:
-            return False
-        extra = {"for": record.name, "victims": len(record.victims), "slots": len(record.slots)}
-        log.info("room is claimed", extra=extra)
-        return True
+        attempt = await self._plans.claim(preemptor, may_evict=may_evict, part=search.part)
+        search.seconds, search.gave_up = attempt.seconds, attempt.gave_up and search.part > 1
+        if search.gave_up:
+            search.part //= 2
+        record = attempt.record
+        if record is not None:
+            extra = {"for": record.name, "victims": len(record.victims)}
+            log.info("room is claimed", extra={**extra, "slots": len(record.slots)})
+            self._begin(record, tasks)
+        return attempt
 
-    def _order(self, preemptor: Preemptor) -> tuple[int, float]:
-        """Sort the most important first, and of these those for whom it was searched least."""
+    def _order(self, preemptor: Preemptor) -> tuple[float, float, int]:
+        """Sort first whose namespace and who had no turn for longest, of these the most important.
+
+        By importance alone, those for whom each search is in vain would keep all others waiting.
+        """
         search = self._searched.get(preemptor.owner)
-        return -preemptor.priority, search.at if search is not None else -inf
+        turn = self._turns.get(preemptor.namespace, -inf)
+        return turn, search.at if search is not None else -inf, -preemptor.priority
 
     def _is_due(self, preemptor: Preemptor) -> bool:
         """Return whether a search may find what the last one has not.
 
-        Searches in vain become rarer. That a pod may be a victim again is no change of the cluster.
+        Searches in vain become rarer, those that take long most. That a pod may be a victim again
+        is no change of the cluster.
         """
         search = self._searched.get(preemptor.owner)
         if search is None:
             return True
-        is_changed = search.revision != self._revision(preemptor)
-        seconds = (
-            min(UNCHANGED_SECONDS, 2.0 ** min(search.times, MOST_DOUBLED))
-            if is_changed
-            else UNCHANGED_SECONDS
-        )
-        return self._clock.monotonic() - search.at >= seconds
+        seconds = UNCHANGED_SECONDS
+        if search.gave_up or search.revision != self._revision(preemptor):
+            seconds = min(UNCHANGED_SECONDS, 2.0 ** min(search.times - 1, MOST_DOUBLED))
+        return self._clock.monotonic() - search.at >= max(seconds, RESTS * search.seconds)
 
     def _revision(self, preemptor: Preemptor) -> tuple[int, int, int]:
         version = preemptor.group.version if preemptor.group is not None else 0
@@ -215,14 +235,18 @@ class Evictor:
         elif record.is_stopped:
             self._replace(record)
         elif record.victims and not record.evicted and record.owner not in self._running:
-            self._running.add(record.owner)
-            tasks.create_task(self._carry_out(record))
+            self._begin(record, tasks)
         elif all(is_gone(pod.uid) for pod in record.victims):
             await self._give_room(record, tasks)
         elif any(map(self._is_late, record.evicted)):
             log.warning("a pod outlives its grace period", extra={"for": record.name})
             self._count_in_vain(record)
             self._replace(record)
+
+    def _begin(self, record: PreemptionRecord, tasks: asyncio.TaskGroup) -> None:
+        if record.victims:
+            self._running.add(record.owner)
+            tasks.create_task(self._carry_out(record))
 
     async def _carry_out(self, record: PreemptionRecord) -> None:
         try:

@@ -1,9 +1,10 @@
 """Chooses victims in short slices, within the PodDisruptionBudgets, and claims what they leave."""
 
-from collections.abc import Collection
-from dataclasses import replace
+import time
+from collections.abc import Collection, Generator
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 from extender.decisions.preemption.preemptors import Preemptor, Preemptors
 from extender.decisions.preemption.records import PreemptionRecord
@@ -23,6 +24,21 @@ from gpushare.preemption.search import VictimSearch
 ROUNDS: Final = 5
 
 
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What a search has found and cost.
+
+    ``gave_up``: more work may find more. ``seconds`` are those of a CPU.
+    """
+
+    record: PreemptionRecord | None = None
+    gave_up: bool = False
+    seconds: float = 0.0
+
+
 class PreemptionPlanning:
     def __init__(
         self,
@@ -37,15 +53,23 @@ class PreemptionPlanning:
         self._search = VictimSearch(scheduling.state)
 
     async def claim(
-        self, preemptor: Preemptor, *, may_evict: bool, is_begun: bool = False
-    ) -> PreemptionRecord | None:
-        """Claim room for a preemptor that victims and pods about to end leave; None if none does.
+        self, preemptor: Preemptor, *, may_evict: bool, is_begun: bool = False, part: int = 1
+    ) -> Attempt:
+        """Claim room for a preemptor that victims and pods about to end leave, if any does.
 
-        None also if it needs victims and ``may_evict`` is false, if it fits without either, or if
-        the quota of its namespace leaves too little. If a former leader has begun to evict for it,
-        free room is claimed too, and the victims that it has announced go first. A plan of this
-        leader that was stopped binds no later one.
+        Nothing is claimed if it needs victims and ``may_evict`` is false, if it fits without
+        either, or if the quota of its namespace leaves too little. If a former leader has begun to
+        evict for it, free room is claimed too, and the victims that it has announced go first. A
+        plan of this leader that was stopped binds no later one. ``part`` limits the work, as in
+        ``find``.
         """
+        attempt = Attempt()
+        attempt.record = await self._claimed(preemptor, attempt, may_evict, is_begun, part)
+        return attempt
+
+    async def _claimed(
+        self, preemptor: Preemptor, attempt: Attempt, may_evict: bool, is_begun: bool, part: int
+    ) -> PreemptionRecord | None:
         budgets, known, unknown = Budgets(), frozenset[str](), frozenset[str]()
         for _ in range(ROUNDS):
             ask = self._preemptors.ask(preemptor)
@@ -64,9 +88,11 @@ class PreemptionPlanning:
             if isinstance(limited, Reason):
                 return None
             ask = limited
-            found = await self._planning.slices.run(self._search.find(ask, rules))
+            steps = _counted(self._search.find(ask, rules, part), attempt)
+            found = await self._planning.slices.run(steps)
             # Nothing has run since the search ended.
             if isinstance(found, NoPlan):
+                attempt.gave_up = found.gave_up
                 PREEMPTION_PLANS.labels("given_up" if found.gave_up else "no_victims").inc()
                 return None
             if self._state.quotas.exceeding(ask, found.plan.slots):
@@ -80,6 +106,7 @@ class PreemptionPlanning:
             others = self._state.namespace_use.namespaces() if known else ()
             known |= unread | self._budgets.guarded(others)
             budgets, unknown = await self._budgets.of_pods_in(known)
+        attempt.gave_up = True
         PREEMPTION_PLANS.labels("given_up").inc()
         return None
 
@@ -144,3 +171,17 @@ class PreemptionPlanning:
         state.ledger.keep(Claim(record.owner, record.slots, inf, record.priority))
         self._preemptions.put(record)
         return record
+
+
+def _counted(steps: Generator[None, None, T], attempt: Attempt) -> Generator[None, None, T]:
+    """Run steps, and count their time; what other tasks do meanwhile does not count."""
+    while True:
+        began = time.thread_time()
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        finally:
+            attempt.seconds += time.thread_time() - began
+        yield

@@ -56,8 +56,8 @@ class Chooser:
     ``budget`` is for these tries in all areas; the first try of each area is free.
     """
 
-    def __init__(self, rules: Rules) -> None:
-        self.budget = Budget(MOST_STEPS)
+    def __init__(self, rules: Rules, steps: int = MOST_STEPS) -> None:
+        self.budget = Budget(steps)
         self._rules = rules
 
     def best(self, area: VictimArea, level: int) -> Generator[None, None, Choice | None]:

@@ -11,11 +11,12 @@ from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.planning.reasons import NO_ROOM_FOR_GANG, NO_ZONE_FOR_GANG
+from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import Reader
 from gpushare.preemption.area import VictimArea
-from gpushare.preemption.areas import VictimAreas
+from gpushare.preemption.areas import MOST_FITS, VictimAreas
 from gpushare.preemption.candidates import candidates_of
-from gpushare.preemption.choice import Choice, Chooser, Harm
+from gpushare.preemption.choice import MOST_STEPS, Choice, Chooser, Harm
 from gpushare.preemption.model import Preemption, PreemptionWorld, Rules
 
 ATTEMPTS: Final = 3  # when the cluster changes while victims are searched
@@ -30,7 +31,9 @@ class VictimSearch:
         self._world = world
         self._planner = Planner(world)
 
-    def find(self, ask: Ask, rules: Rules) -> Generator[None, None, Preemption | NoPlan]:
+    def find(
+        self, ask: Ask, rules: Rules, part: int = 1
+    ) -> Generator[None, None, Preemption | NoPlan]:
         """Return slots for the members and who must go for them, in short steps.
 
         Without victims the slots are those of a planner, also for members beyond ``ask.least``.
@@ -39,20 +42,22 @@ class VictimSearch:
 
         The highest priority of the victims is the lowest possible one, and each victim is needed.
         In large clusters this may not hold for members of several shapes, or if budgets permit only
-        some of the victims, because the work is limited: if nothing was found for this reason, the
-        answer has ``gave_up``.
+        some of the victims, because the work is limited, to one ``part``th of what is worth it: if
+        nothing was found for this reason, the answer has ``gave_up``.
 
         The cluster may change between steps. The slots fit at the moment at which they are
         returned, once the victims and the pods that are about to end are gone.
         """
         for _ in range(ATTEMPTS):
-            found = yield from self._attempt(ask, rules)
+            found = yield from self._attempt(ask, rules, part)
             if found is not None:
                 return found
         # The cluster changes faster than victims are found.
         return NoPlan(NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG, gave_up=True)
 
-    def _attempt(self, ask: Ask, rules: Rules) -> Generator[None, None, Preemption | NoPlan | None]:
+    def _attempt(
+        self, ask: Ask, rules: Rules, part: int
+    ) -> Generator[None, None, Preemption | NoPlan | None]:
         """Return the answer, or None if the cluster changed so that the victims do not suffice."""
         world, planner = self._world, self._planner
         found = yield from planner.plan(ask)
@@ -70,8 +75,9 @@ class VictimSearch:
         if least is None:
             return found
         areas = VictimAreas(world, least, candidates, ending)
+        areas.limit = Budget(MOST_FITS // part)
         yield from areas.measure(planner)
-        chooser = Chooser(rules)
+        chooser = Chooser(rules, MOST_STEPS // part)
         choice = yield from _choice(areas, chooser)
         yield from areas.free()
         if choice is None:

@@ -40,6 +40,10 @@ class Preemptor:
     since: float = inf
 
     @property
+    def namespace(self) -> str:
+        return self.pods[0].metadata.namespace
+
+    @property
     def order(self) -> tuple[int, bool, str, str]:
         """Return what sorts the most urgent first, of equal ones gangs and then the oldest."""
         created = self.pods[0].metadata.creation_timestamp or ""

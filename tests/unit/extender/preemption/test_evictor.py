@@ -4,6 +4,7 @@ import pytest
 
 from extender.settings.configuration import PreemptionSettings
 from gpushare.contract import ANNOTATION_EVICTING, LABEL_PREEMPTIBLE
+from tests.unit.extender.gangs.store import StoredBudget
 from tests.unit.extender.preemption.stage import GRACE_SECONDS, uid_of
 from tests.unit.extender.preemption.two_gpus import claimed, fill, in_vain, staged
 
@@ -359,3 +360,25 @@ def test_a_gang_evicts_once_kube_scheduler_has_rejected_a_member_that_it_may_try
         stage.go(GRACE_SECONDS + 5)
         assert sorted(stage.evicted) == ["a", "b"]
         assert {"g-0", "g-1"} <= stage.bound().keys()
+
+
+def test_gangs_that_no_victims_help_delay_no_less_important_pod():
+    """A budget lets one pod go: each search for a gang of eight is long and in vain."""
+    nodes = {f"n{number:02}": (16, 16) for number in range(6)}
+    with staged({**nodes, "m": (16,)}) as stage:
+        stage.preempts = False
+        for at in nodes:
+            for number in range(8):
+                name, card = f"kept-{at}-{number}", f"GPU-{number % 2}"
+                stage.put_bound(name, 4, card, at, namespace="kept")
+        stage.put_bound("a", 16, at="m")
+        stage.store.put_budget("one", StoredBudget("", 1, "kept"))
+        stage.start()
+        for gang in range(12):
+            for number in range(8):
+                more = {"gang": f"g{gang}", "minimum": 8, "gated": True, "namespace": "many"}
+                stage.put(f"g{gang}-{number}", 16, priority=100, **more)
+        stage.put("high", 16, priority=50, gated=True)
+        stage.go(GRACE_SECONDS + 10)
+        assert stage.evicted == ["a"]
+        assert stage.bound()["high"] == "m"
