@@ -53,11 +53,11 @@ class Choice:
 class Chooser:
     """Tries again with some candidates kept if the victims of an area are not permitted together.
 
-    ``budget`` is for these tries in all areas; the first try of each area is free.
+    ``budget``, of ``steps``, is for these tries in all areas; the first try of each is free.
     """
 
     def __init__(self, rules: Rules, steps: int = MOST_STEPS) -> None:
-        self.budget = Budget(steps)
+        self.budget, self._improving = Budget(steps), Budget(MOST_STEPS)
         self._rules = rules
 
     def best(self, area: VictimArea, level: int) -> Generator[None, None, Choice | None]:
@@ -70,7 +70,7 @@ class Chooser:
         orders = [Order()]
         while orders:
             order = orders.pop()
-            if order in tried or (tried and not self._has_steps(area)):
+            if order in tried or (tried and not _has_steps(self.budget, area)):
                 continue
             tried.add(order)
             outcome = yield from put_back(area, level, order)
@@ -105,7 +105,7 @@ class Chooser:
         if not choice.harm.not_hinted:
             return choice
         for order in _orders(area, shape):
-            if not self._has_steps(area):
+            if not _has_steps(self._improving, area):
                 break
             outcome = yield from put_back(area, choice.harm.level, order)
             if outcome is None or outcome.excess or exceeded(outcome.victims, self._rules):
@@ -114,8 +114,9 @@ class Chooser:
             choice = found if found.harm < choice.harm else choice
         return choice
 
-    def _has_steps(self, area: VictimArea) -> bool:
-        return self.budget.spend(STEPS_A_TRY + area.size)
+
+def _has_steps(budget: Budget, area: VictimArea) -> bool:
+    return budget.spend(STEPS_A_TRY + area.size)
 
 
 def _choice(area: VictimArea, outcome: Outcome) -> Choice:

@@ -80,9 +80,9 @@ class VictimSearch:
         chooser = Chooser(rules, MOST_STEPS // part)
         choice = yield from _choice(areas, chooser)
         yield from areas.free()
-        if choice is None:
-            gave_up = found.gave_up or areas.limit.gave_up or chooser.budget.gave_up
-            return replace(found, gave_up=gave_up)
+        gave_up = areas.limit.gave_up or chooser.budget.gave_up
+        if choice is None or (gave_up and part > 1):  # more work may find less harm
+            return replace(found, gave_up=gave_up or found.gave_up)
         gone = {name: set(uids) for name, uids in candidates.ending.items()}
         for each in choice.victims:
             gone.setdefault(each.node, set()).add(each.uid)
