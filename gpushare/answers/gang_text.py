@@ -12,6 +12,7 @@ from gpushare.groups import reasons as problems
 from gpushare.groups.model import MOST_MEMBERS, Source
 from gpushare.planning import reasons
 from gpushare.planning.ask import NoPlan, ZoneRoom
+from gpushare.planning.work import MOST_WORK
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
 from gpushare.text.durations import short
@@ -290,6 +291,12 @@ _OTHER_REASONS: Final = {
     reasons.NO_ROLE: (
         "No zone is for gangs that use this number of GPUs: change the gang, or the zones' roles "
         "in the extender's configuration."
+    ),
+    reasons.TOO_MANY_KINDS: (
+        "Its members differ too much to be planned together: the number of their kinds (requests, "
+        f"node selectors, affinity, tolerations) times that of nodes may be {MOST_WORK:,} at most; "
+        "if they have to share a zone, zones count as nodes too. Give the members equal requests "
+        "and node selectors, or split the gang."
     ),
     reasons.UNREADABLE_MEMBER: (
         "A member requests what no node can satisfy: `gpushare explain pod` shows for each what "

@@ -76,6 +76,8 @@ class _Zones:
                 yield
             zone = self._zone_of(name)
             if zone is not None:
+                if zone not in self.areas:
+                    yield
                 here = self._area(zone).candidates[number]
                 here.takes[name] = most
                 here.room += most

@@ -9,7 +9,7 @@ from gpushare.planning.areas import Area
 from gpushare.planning.draft import Besides, Draft, Fit
 from gpushare.planning.exchange import most_important
 from gpushare.planning.first_fit import FirstFit, largest_first
-from gpushare.planning.fit import fit, placed, requests_are_equal
+from gpushare.planning.fit import fit, placed, ranks_to_place, requests_are_equal
 from gpushare.planning.search.budget import Budget
 
 MOST_TRIED: Final = 8  # members of a gang of which every choice is tried
@@ -34,15 +34,16 @@ def enough(
     if len(possible) < least:
         return None
     if requests_are_equal(candidates):
-        counts = yield from most_important(candidates, possible)
+        counts = yield from most_important(candidates, possible, budget)
         if sum(sum(each.values()) for each in counts) < least:
             return None
         return (yield from placed(besides, candidates, counts))
     for wanted in _choices(area, possible, least):
         found = yield from fit(besides, area, wanted, [()] * len(wanted), budget)
         if found is not None:
-            return (yield from _with_others(area, found, possible))
-    found = yield from _with_others(area, Fit(Draft(besides), len(candidates)), possible)
+            return (yield from _with_others(area, found, possible, budget))
+    found = Fit(Draft(besides), len(candidates))
+    yield from _with_others(area, found, possible, budget)
     if found.members >= least:
         return found
     if len(possible) > MOST_TRIED:
@@ -67,14 +68,22 @@ def _choices(area: Area, possible: Sequence[int], least: int) -> Iterator[list[i
             yield list(wanted)
 
 
-def _with_others(area: Area, found: Fit, possible: Sequence[int]) -> Generator[None, None, Fit]:
+def _with_others(
+    area: Area, found: Fit, possible: Sequence[int], budget: Budget
+) -> Generator[None, None, Fit]:
     """Add the members that are not placed yet, as long as they fit."""
-    first = [FirstFit(found.draft, here) for here in area.candidates]
+    if not budget.may_rank(ranks_to_place(area, len(possible))):
+        return found
+    first: dict[int, FirstFit] = {}
     placed_already = [len(slots) for slots in found.slots]
     for group in possible:
         yield
         if placed_already[group]:
             placed_already[group] -= 1
-        elif (slot := first[group].one()) is not None:
+            continue
+        if group not in first:
+            first[group] = FirstFit(found.draft, area.candidates[group])
+        slot = first[group].one()
+        if slot is not None:
             found.slots[group].append(slot)
     return found

@@ -10,20 +10,23 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from gpushare.planning.areas import Candidates
+from gpushare.planning.search.budget import Budget
 
 NODES_A_STEP: Final = 512
+RANKS_A_STEP: Final = 8  # as much work as the nodes of one step
 
 Counts = list[dict[str, int]]  # by group: members by node
 
 
 def spread_out(
-    candidates: Sequence[Candidates], wanted: Sequence[int]
+    candidates: Sequence[Candidates], wanted: Sequence[int], budget: Budget
 ) -> Generator[None, None, Counts | None]:
-    """Return how many members of each group go to each node; None if not all fit, which is exact.
+    """Return how many members of each group go to each node; None if not all fit.
 
-    All groups have an equal need, so a node takes equally many members of each that it may take.
+    None is exact unless ``budget.gave_up``. All groups have an equal need, so a node takes equally
+    many members of each that it may take.
     """
-    flow = _Flow(candidates)
+    flow = yield from _flow(candidates, budget)
     order = sorted(range(len(wanted)), key=lambda number: candidates[number].room)
     missing = list(wanted)
     for group in order:
@@ -39,7 +42,7 @@ def spread_out(
 
 
 def most_important(
-    candidates: Sequence[Candidates], members: Sequence[int]
+    candidates: Sequence[Candidates], members: Sequence[int], budget: Budget
 ) -> Generator[None, None, Counts]:
     """Return how many members of each group go to each node if as many as possible are placed.
 
@@ -47,7 +50,7 @@ def most_important(
     another one, but never loses its place, so each is placed if it fits together with those before
     it that were.
     """
-    flow = _Flow(candidates)
+    flow = yield from _flow(candidates, budget)
     full = set()
     for group in members:
         yield
@@ -58,16 +61,30 @@ def most_important(
     return flow.counts
 
 
+def _flow(candidates: Sequence[Candidates], budget: Budget) -> Generator[None, None, "_Flow"]:
+    flow = _Flow(budget)
+    for here in candidates:
+        yield
+        flow.add(here)
+    return flow
+
+
 class _Flow:
-    def __init__(self, candidates: Sequence[Candidates]) -> None:
-        self.counts: Counts = [{} for _ in candidates]
-        self._nodes = [[rank[3] for rank in here.ranks] for here in candidates]
-        self._first = [0] * len(candidates)  # nodes of a group before this place are full
+    def __init__(self, budget: Budget) -> None:
+        self.counts: Counts = []
+        self._budget = budget
+        self._nodes: list[list[str]] = []
+        self._first: list[int] = []  # nodes of a group before this place are full
         self._left: dict[str, int] = {}
         self._at: dict[str, dict[int, int]] = {}  # the same as counts, by node
-        for here in candidates:
-            for rank in here.ranks:
-                self._left[rank[3]] = here.takes[rank[3]]
+
+    def add(self, here: Candidates) -> None:
+        """Add the nodes of the next group."""
+        names = [rank[3] for rank in here.ranks]
+        self.counts.append({})
+        self._nodes.append(names)
+        self._first.append(0)
+        self._left.update((name, here.takes[name]) for name in names)
 
     def first_fit(self, group: int, most: int) -> int:
         """Place members of a group on its best nodes; return how many."""
@@ -92,6 +109,8 @@ class _Flow:
                 steps += 1
                 if steps % NODES_A_STEP == 0:
                     yield
+                    if not self._budget.may_rank(RANKS_A_STEP):
+                        return 0
                 if name in visited:
                     continue
                 visited.add(name)

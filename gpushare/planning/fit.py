@@ -22,17 +22,20 @@ def fit(
     candidates = area.candidates
     if any(here.room < count for here, count in zip(candidates, wanted, strict=True)):
         return None
-    if any(hints):
+    ranks = ranks_to_place(area, sum(wanted))
+    if any(hints) and budget.may_rank(ranks):
         found = yield from greedy(besides, area, wanted, hints)
         if found.members == sum(wanted):
             return found
+    if not budget.may_rank(ranks):
+        return None
     found = yield from greedy(besides, area, wanted, [()] * len(wanted))
     if found.members == sum(wanted):
         return found
     if len(wanted) == 1:
         return None
     if requests_are_equal(candidates):
-        counts = yield from spread_out(candidates, wanted)
+        counts = yield from spread_out(candidates, wanted, budget)
         return (yield from placed(besides, candidates, counts)) if counts is not None else None
     return (yield from search(besides, candidates, wanted, budget))
 
@@ -51,6 +54,17 @@ def greedy(
         first_fit = FirstFit(found.draft, candidates[number])
         found.slots[number] += yield from first_fit.some(more)
     return found
+
+
+def ranks_to_place(area: Area, members: int) -> int:
+    """Return how many ranks it takes at most to place so many members one after the other.
+
+    For each group all nodes are ranked again that members of others are on; on average half of all.
+    """
+    if len(area.candidates) == 1:
+        return 0  # a node takes as many as it says, so this is done once
+    nodes = max(len(here.takes) for here in area.candidates)
+    return members + len(area.candidates) * min(members, nodes) // 2
 
 
 def requests_are_equal(candidates: Sequence[Candidates]) -> bool:

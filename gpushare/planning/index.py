@@ -1,37 +1,25 @@
 """Know how many members of a shape each node takes, until something on the node changes (pure)."""
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Generator, Hashable, Iterable
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
+from gpushare.ledger.accounts import NodeAccount
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
 from gpushare.planning import eligibility
 from gpushare.planning.capacity import may_fit, members_on, rank_of
 from gpushare.planning.shapes import Shape
+from gpushare.planning.work import MOST_WORK, NodeNames, Seen, changed_of, seen_now
 from gpushare.process.sorting import sorted_in_steps
 
-MOST_ENTRIES: Final = 200_000  # nodes of all shapes, at about 300 bytes
+MOST_ENTRIES: Final = MOST_WORK  # at about 300 bytes: the next plan of any gang is a quick one
 LEAST_SHAPES: Final = 8
 AT_ONCE: Final = 16  # changed nodes that are judged in one step
 MOST_ROUNDS: Final = 20
 
-Seen = tuple[int, int]  # changes of the ledger, and of other resources, so far
 Place = tuple[int, Rank | None]  # the members that an eligible node takes, and its rank if any
-
-
-def seen_now(world: World) -> Seen:
-    """Return the state of what decides about nodes, for ``changed_of``."""
-    return world.ledger.changes.now, world.resource_changes.now
-
-
-def changed_of(world: World, seen: Seen, nodes: Collection[str]) -> set[str]:
-    """Return those of the nodes of which something may have changed since."""
-    one, two = world.ledger.changes.since(seen[0]), world.resource_changes.since(seen[1])
-    if one is None or two is None:
-        return set(nodes)
-    return {name for name in (*one, *two) if name in nodes}
 
 
 class ShapeIndex:
@@ -74,15 +62,51 @@ class ShapeIndex:
         self.takes, self._rank_of, self.ranks = takes, rank_of, ranks
 
 
+class _Left:
+    """What nodes have left, which is read once for several shapes, and again after a change."""
+
+    def __init__(self, world: World, *, keeps: bool) -> None:
+        self._world, self._keeps = world, keeps
+        self._known: dict[str, tuple[FreeCards | None, Mapping[str, int] | None]] = {}
+        self._seen = seen_now(world)
+
+    def of(
+        self, name: str, account: NodeAccount | None
+    ) -> tuple[FreeCards | None, Mapping[str, int] | None]:
+        """Return the free cards and other resources of a node; do not change them."""
+        now = seen_now(self._world)
+        if now != self._seen:
+            for each in changed_of(self._world, self._seen, self._known):
+                del self._known[each]
+            self._seen = now
+        found = self._known.get(name)
+        if found is None:
+            cards = FreeCards(account) if account is not None else None
+            found = cards, self._world.free_resources(name)
+            if self._keeps:
+                self._known[name] = found
+        return found
+
+
 class ShapeIndexes:
     """The indexes of the shapes that were planned last, for one world."""
 
     def __init__(self, world: World) -> None:
+        self.names = NodeNames(world)
         self._world = world
         self._indexes: dict[Hashable, ShapeIndex] = {}  # last used one last
 
-    def current(self, shape: Shape) -> Generator[None, None, ShapeIndex]:
-        """Return the index of a shape as of now, in short steps. Do not change it."""
+    def current(self, shapes: Sequence[Shape]) -> Generator[None, None, list[ShapeIndex]]:
+        """Return the indexes of shapes as of now, in short steps. Do not change them."""
+        left = _Left(self._world, keeps=len(shapes) > 1)
+        found: list[ShapeIndex] = []
+        for shape in shapes:
+            index = yield from self._current(shape, left)
+            found.append(index)
+        self._drop_longest_unused()
+        return found
+
+    def _current(self, shape: Shape, left: _Left) -> Generator[None, None, ShapeIndex]:
         index = self._indexes.pop(shape.key, None) or ShapeIndex(shape)
         self._indexes[shape.key] = index
         world = self._world
@@ -97,18 +121,17 @@ class ShapeIndexes:
             # Another plan may use the index between steps. Entries only become newer, except if it
             # was filled: then what is entered here may be older.
             if one is None or two is None:
-                found = yield from self._all(shape)
+                filled = yield from self._all(shape, left)
                 if index.fills == fills:
-                    index.fill(*found)
+                    index.fill(*filled)
                     index.seen = now
             else:
-                yield from self._renew(index, {*one, *two})
+                yield from self._renew(index, {*one, *two}, left)
                 if index.fills == fills:
                     index.seen = max(now, index.seen or now)
-        self._drop_longest_unused()
         return index
 
-    def place(self, shape: Shape, name: str) -> Place | None:
+    def _place(self, shape: Shape, name: str, left: _Left) -> Place | None:
         """Return how many members a node takes now, and its rank; None if it is not eligible."""
         world = self._world
         account = world.ledger.account(name)
@@ -116,27 +139,24 @@ class ShapeIndexes:
             return None
         if account is not None and not may_fit(shape, account):
             return 0, None
-        free = world.free_resources(name)
+        cards, free = left.of(name, account)
         if free is None:
             return None
-        cards = FreeCards(account) if account is not None else None
         takes = members_on(shape, cards, free)
         if not takes:
             return 0, None
         return takes, rank_of(world.policies, shape, cards, takes, name)
 
     def _all(
-        self, shape: Shape
+        self, shape: Shape, left: _Left
     ) -> Generator[None, None, tuple[dict[str, int], dict[str, Rank], list[Rank]]]:
         """Return what ``ShapeIndex.fill`` takes, as of now."""
-        world = self._world
         yield
-        names = world.node_names() if shape.request is not None else world.all_node_names()
         takes: dict[str, int] = {}
         rank_of: dict[str, Rank] = {}
-        for name in list(names if shape.named is None else shape.named):
+        for name in list(self.names.of(shape)):
             yield
-            place = self.place(shape, name)
+            place = self._place(shape, name, left)
             if place is not None:
                 takes[name] = place[0]
                 if place[1] is not None:
@@ -144,11 +164,13 @@ class ShapeIndexes:
         ranks = yield from sorted_in_steps(list(rank_of.values()))
         return takes, rank_of, ranks
 
-    def _renew(self, index: ShapeIndex, changed: set[str]) -> Generator[None, None, None]:
+    def _renew(
+        self, index: ShapeIndex, changed: set[str], left: _Left
+    ) -> Generator[None, None, None]:
         shape = index.shape
         for number, name in enumerate(changed, 1):
             if shape.named is None or name in shape.named:
-                index.put(name, self.place(shape, name))
+                index.put(name, self._place(shape, name, left))
             if number % AT_ONCE == 0:
                 yield
 

@@ -1,6 +1,7 @@
 """Plan where all members of a gang fit together (pure)."""
 
 from collections.abc import Collection, Generator, Mapping, Sequence
+from heapq import nlargest
 from typing import Final
 
 from gpushare.errors import RequestError
@@ -15,17 +16,20 @@ from gpushare.planning.checking import Checker, by_node
 from gpushare.planning.draft import Besides, Fit
 from gpushare.planning.elastic import enough
 from gpushare.planning.first_fit import largest_first
-from gpushare.planning.fit import fit, greedy
-from gpushare.planning.index import Seen, ShapeIndex, ShapeIndexes, changed_of, seen_now
+from gpushare.planning.fit import fit, greedy, ranks_to_place
+from gpushare.planning.index import ShapeIndexes
 from gpushare.planning.reasons import (
     NO_ROLE,
     NO_ROOM_FOR_GANG,
     NO_ZONE_FOR_GANG,
     NO_ZONES,
+    TOO_MANY_KINDS,
     UNREADABLE_MEMBER,
 )
 from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import EqualMembers, Reader, Shape, grouped
+from gpushare.planning.work import Seen, changed_of, is_too_much, seen_now
+from gpushare.process.sorting import sorted_in_steps
 
 JUDGED_A_STEP: Final = 64
 SLOTS_A_STEP: Final = 128
@@ -56,6 +60,8 @@ class Planner:
             return NoPlan(UNREADABLE_MEMBER)
         if not groups:
             return Plan((), ask.zone or "")
+        if (yield from is_too_much(self._world, self.indexes.names, ask, groups)):
+            return NoPlan(TOO_MANY_KINDS, gave_up=True)
         priority = min(pod.priority for pod in ask.members)
         found: Plan | NoPlan
         if self._world.ledger.outranked(priority):
@@ -158,7 +164,6 @@ class Attempt:
         self._hints = [
             [ask.hints[pod.uid] for pod in group.pods if pod.uid in ask.hints] for group in groups
         ]
-        self._indexes: list[ShapeIndex] = []
         self._seen = (0, 0)
         self.reason = NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG
 
@@ -166,9 +171,8 @@ class Attempt:
         """Find the areas and how many members each node takes."""
         ask = self._ask
         self._seen = seen_now(self._world)
-        for group in self._groups:
-            self._indexes.append((yield from indexes.current(group.shape)))
-        pairs = list(zip(self._groups, self._indexes, strict=True))
+        found = yield from indexes.current([group.shape for group in self._groups])
+        pairs = list(zip(self._groups, found, strict=True))
         areas = yield from areas_of(self._world, ask, self.besides, pairs)
         if ask.zone_key and not areas:
             self.reason = NO_ZONES
@@ -176,7 +180,12 @@ class Attempt:
             areas = [area for area in areas if _is_for(ask, area.zone)]
             if not areas:
                 self.reason = NO_ROLE
-        self.areas = sorted(areas, key=self._preference)
+        keys = []
+        for area in areas:
+            yield
+            keys.append(self._preference(area))
+        by_zone = {area.zone: area for area in areas}
+        self.areas = [by_zone[key[2]] for key in (yield from sorted_in_steps(keys))]
 
     def find(self) -> Generator[None, None, Plan | NoPlan]:
         """Return slots in the first area in which the members fit, or why there is none."""
@@ -184,6 +193,7 @@ class Attempt:
         wanted = [len(group.pods) for group in self._groups]
         if sum(wanted) == len(ask.members):
             for area in self.areas:
+                yield
                 found = yield from fit(self.besides, area, wanted, self._hints, budget)
                 if found is not None:
                     return (yield from self.pinned(area.zone, found))
@@ -192,8 +202,9 @@ class Attempt:
             plan = yield from self._some(budget)
             if plan is not None or not ask.least:
                 return plan or Plan(())
-        rooms = yield from self._rooms(wanted)
-        return NoPlan(self.reason, rooms, budget.gave_up)
+        gave_up = budget.gave_up
+        rooms = yield from self._rooms(wanted, budget)
+        return NoPlan(self.reason, rooms, gave_up)
 
     def is_current(self, plan: Plan) -> Generator[None, None, bool]:
         """Return whether all slots can be used now.
@@ -238,25 +249,29 @@ class Attempt:
         members = [group_of[pod.uid] for pod in self._ask.members if pod.uid in group_of]
         best: tuple[Area, Fit] | None = None
         for area in self.areas:
+            yield
             found = yield from enough(self.besides, area, members, self._ask.least, budget)
             if found is not None and (best is None or found.members > best[1].members):
                 best = area, found
         return (yield from self.pinned(best[0].zone, best[1])) if best is not None else None
 
-    def _rooms(self, wanted: Sequence[int]) -> Generator[None, None, tuple[ZoneRoom, ...]]:
+    def _rooms(
+        self, wanted: Sequence[int], budget: Budget
+    ) -> Generator[None, None, tuple[ZoneRoom, ...]]:
         """Return how many members fit in the areas with most room."""
-
-        def most(area: Area) -> int:
-            rooms = (here.room for here in area.candidates)
-            return sum(map(min, rooms, wanted))
-
+        areas = []
+        for number, area in enumerate(self.areas):
+            yield
+            most = sum(map(min, (here.room for here in area.candidates), wanted))
+            areas.append((most, -number))
         found = []
-        for area in sorted(self.areas, key=most, reverse=True)[:MOST_ROOMS]:
-            members = most(area)
+        for most, number in nlargest(MOST_ROOMS, areas):
+            area, members = self.areas[-number], most
             if len(wanted) > 1:
-                members = (
-                    yield from greedy(self.besides, area, wanted, [()] * len(wanted))
-                ).members
+                if not budget.may_rank(ranks_to_place(area, sum(wanted))):
+                    break
+                placed = yield from greedy(self.besides, area, wanted, [()] * len(wanted))
+                members = placed.members
             found.append(ZoneRoom(area.zone, members))
         return tuple(sorted(found, key=lambda room: (-room.members, room.zone)))
 

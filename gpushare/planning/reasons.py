@@ -11,6 +11,10 @@ NO_ROOM_FOR_GANG: Final = Reason("nodes have too little room for all members of 
 NO_ZONE_FOR_GANG: Final = Reason("no zone has room for all members of the gang together")
 NO_ZONES: Final = Reason("no node has the label whose value all members of the gang must share")
 NO_ROLE: Final = Reason("no zone is for gangs that use this number of GPUs")
+TOO_MANY_KINDS: Final = Reason(
+    "members of the gang differ too much to be planned together: give them equal requests and node "
+    "selectors, or split the gang"
+)
 UNREADABLE_MEMBER: Final = Reason("a member of the gang requests what no node can satisfy")
 
 # For a single slot; also those of placement/reasons.py.

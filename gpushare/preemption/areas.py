@@ -101,7 +101,10 @@ class VictimAreas:
                 here.setdefault(number, GangHere(gang, [])).here.append(each)
 
     def _add(self, area: Area, attempt: Attempt) -> Generator[None, None, None]:
-        singles, names = self._candidates.singles, set().union(*[c.takes for c in area.candidates])
+        singles, names = self._candidates.singles, set[str]()
+        for each in area.candidates:
+            yield
+            names.update(each.takes)
         rooms = {}
         for number, name in enumerate(names):
             if number % NODES_A_STEP == 0:
@@ -113,7 +116,8 @@ class VictimAreas:
             yield
             gangs = yield from self._gangs_in(rooms)
             here = {name: singles[name] for name in rooms if name in singles}
-            self.all.append(VictimArea(area.zone, self._room(area, rooms), here, gangs))
+            of_all = yield from self._room(area, rooms)
+            self.all.append(VictimArea(area.zone, of_all, here, gangs))
             return
         for number, (name, room) in enumerate(rooms.items()):
             if number % NODES_A_STEP == 0:
@@ -122,11 +126,13 @@ class VictimAreas:
             gangs = list(self._gangs.get(name, {}).values())
             self.all.append(VictimArea(name, OneShape({name: room}, self.shape, 1), here, gangs))
 
-    def _room(self, area: Area, rooms: dict[str, NodeRoom]) -> Room:
+    def _room(self, area: Area, rooms: dict[str, NodeRoom]) -> Generator[None, None, Room]:
         if len(area.candidates) == 1:
             (here,) = area.candidates
             return OneShape(rooms, here.group.shape, here.wanted)
-        return SeveralShapes(self._world, rooms, area, self.limit)
+        found = SeveralShapes(self._world, rooms, area, self.limit)
+        yield from found.read()
+        return found
 
     def _gangs_in(self, nodes: Iterable[str]) -> Generator[None, None, list[GangHere]]:
         found: dict[int, GangHere] = {}

@@ -4,26 +4,29 @@ For members of one shape this is a sum over the nodes. If they differ, sums are 
 condition, and a plan decides.
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
 from heapq import nlargest
 from typing import Final, Protocol
 
 from gpushare.ledger.accounts import NodeAccount
+from gpushare.objects.pod_requests import Requests
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
 from gpushare.planning.areas import Area, Candidates
 from gpushare.planning.capacity import rank_of
 from gpushare.planning.draft import Besides, Fit
-from gpushare.planning.fit import fit
+from gpushare.planning.fit import fit, ranks_to_place
 from gpushare.planning.search.budget import Budget
-from gpushare.planning.shapes import EqualMembers, Shape
+from gpushare.planning.shapes import EqualMembers, Need, Shape
 from gpushare.preemption.node_room import Batch, NodeRoom
 from gpushare.process.sorting import sorted_in_steps
 
-STEPS_A_MEMBER, STEPS_A_NODE = 30, 10  # of about 1 us, to place members among some nodes
+# Of about 1 us, to place members among some nodes.
+STEPS_A_MEMBER, STEPS_A_NODE, STEPS_A_RANK = 30, 10, 5
+STEPS_A_MEASURE: Final = 5  # of how many members of one shape a node takes
 NODES_A_STEP: Final = 16
-MEASURED_A_STEP: Final = 4
+MEASURED_A_STEP: Final = 16
 
 
 class Room(Protocol):
@@ -115,15 +118,24 @@ class SeveralShapes:
     def __init__(self, world: World, nodes: dict[str, NodeRoom], area: Area, limit: Budget) -> None:
         self.nodes = nodes
         self.found: Fit | None = None
-        self._limit, self._policies = limit, world.policies
+        self._limit, self._policies, self._area = limit, world.policies, area
         self._groups = [here.group for here in area.candidates]
         self._wanted = [len(group.pods) for group in self._groups]
-        self._takes = [dict.fromkeys(here.takes.keys() & nodes, 0) for here in area.candidates]
-        self._needed = _needed(self._groups, self._takes)
+        self._takes: list[dict[str, int]] = []
+        self._needed: list[int] = []
         self._room = [0 for _ in self._groups]
         self._ranks: list[dict[str, Rank]] = [{} for _ in self._groups]
         self._left = _Left(world, nodes)
         self._changed: dict[str, None] = dict.fromkeys(nodes)
+
+    def read(self) -> Generator[None, None, None]:
+        """Read which nodes each group may use; do it first."""
+        for here in self._area.candidates:
+            yield
+            self._takes.append(
+                dict.fromkeys([name for name in here.takes if name in self.nodes], 0)
+            )
+        self._needed = yield from _needed(self._groups, self._takes)
 
     def reset(self) -> Generator[None, None, None]:
         for number, (name, node) in enumerate(self.nodes.items()):
@@ -140,10 +152,16 @@ class SeveralShapes:
                 self._note(load.node)
 
     def fits(self) -> Generator[None, None, bool]:
+        steps = STEPS_A_MEASURE * len(self._changed) * len(self._groups)
+        if steps and not self._limit.spend(steps):
+            return False
         yield from self._measure()
         if any(room < much for room, much in zip(self._room, self._needed, strict=True)):
             return False
-        every = {name: None for takes in self._takes for name, most in takes.items() if most}
+        every: dict[str, None] = {}
+        for takes in self._takes:
+            yield
+            every |= dict.fromkeys([name for name, most in takes.items() if most])
         few = yield from self._roomiest()
         found = (yield from self._fit(few)) if len(few) < len(every) else None
         if found is None:
@@ -164,12 +182,14 @@ class SeveralShapes:
     def _measure(self) -> Generator[None, None, None]:
         """Count again how many members the changed nodes take."""
         changed, self._changed = self._changed, {}
-        for number, name in enumerate(changed):
-            if number % MEASURED_A_STEP == 0:
-                yield
+        number = 0
+        for name in changed:
             node = self.nodes[name]
             for place, (group, takes) in enumerate(zip(self._groups, self._takes, strict=True)):
                 if name in takes:
+                    if number % MEASURED_A_STEP == 0:
+                        yield
+                    number += 1
                     now = node.takes(group.shape)
                     self._room[place] += now - takes[name]
                     takes[name] = now
@@ -186,10 +206,13 @@ class SeveralShapes:
     def _fit(self, names: Collection[str]) -> Generator[None, None, Fit | None]:
         """Return slots on some of the nodes."""
         wanted, limit = self._wanted, self._limit
-        if not limit.spend(STEPS_A_MEMBER * sum(wanted) + STEPS_A_NODE * len(names)):
+        steps = STEPS_A_MEMBER * sum(wanted) + STEPS_A_NODE * len(names)
+        steps += STEPS_A_RANK * ranks_to_place(self._area, min(sum(wanted), len(names)))
+        if not limit.spend(steps):
             return None
         candidates = []
         for group, takes, ranks in zip(self._groups, self._takes, self._ranks, strict=True):
+            yield
             here = Candidates(group, {name: takes[name] for name in names if name in takes})
             here.room = sum(here.takes.values())
             yield from self._rank(here, ranks)
@@ -218,25 +241,40 @@ class SeveralShapes:
                 ranks[name] = rank
 
 
-def _needed(groups: Sequence[EqualMembers], takes: Sequence[Mapping[str, int]]) -> list[int]:
+def _needed(
+    groups: Sequence[EqualMembers], takes: Sequence[Mapping[str, int]]
+) -> Generator[None, None, list[int]]:
     """Return for each group how many of its members there must be room for, beside no others.
 
-    They are as many as the members of all groups that take no less and may go to the same nodes.
+    They are as many as the members of all groups that take no less and may go to the same nodes, if
+    each two of these can be compared. Else some are not counted: sorting takes much less time than
+    to compare each with each.
     """
-    nodes = [frozenset(each) for each in takes]
-    return [
-        sum(
-            len(other.pods)
-            for other, theirs in zip(groups, nodes, strict=True)
-            if other is group or (theirs == mine and _takes_less(group.shape, other.shape))
-        )
-        for group, mine in zip(groups, nodes, strict=True)
-    ]
+    alike: dict[Hashable, dict[Need, list[int]]] = {}
+    for number, (group, names) in enumerate(zip(groups, takes, strict=True)):
+        yield
+        alike.setdefault(frozenset(names), {}).setdefault(group.shape.need, []).append(number)
+    found = [0] * len(groups)
+    for of_needs in alike.values():
+        larger: Need | None = None
+        members = 0
+        for need in sorted(of_needs, key=_size, reverse=True):
+            yield
+            if larger is None or not _takes_less(need, larger):
+                members = 0
+            members += sum(len(groups[number].pods) for number in of_needs[need])
+            larger = need
+            for number in of_needs[need]:
+                found[number] = members
+    return found
 
 
-def _takes_less(one: Shape, other: Shape) -> bool:
+def _size(need: Need) -> tuple[int, int, bool, Requests]:
+    return need.card_count, need.units, need.is_apart, need.requests
+
+
+def _takes_less(less: Need, more: Need) -> bool:
     """Return whether one member takes nothing that the other does not take, on the same cards."""
-    less, more = one.need, other.need
     amounts = dict(more.requests)
     return (
         less.cards == more.cards

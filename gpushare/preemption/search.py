@@ -10,7 +10,7 @@ from gpushare.ledger.gone import Gone
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
-from gpushare.planning.reasons import NO_ROOM_FOR_GANG, NO_ZONE_FOR_GANG
+from gpushare.planning.reasons import NO_ROOM_FOR_GANG, NO_ZONE_FOR_GANG, TOO_MANY_KINDS
 from gpushare.planning.search.budget import Budget
 from gpushare.planning.shapes import Reader
 from gpushare.preemption.area import VictimArea
@@ -63,6 +63,8 @@ class VictimSearch:
         found = yield from planner.plan(ask)
         if isinstance(found, Plan):
             return Preemption(found, is_free=True)
+        if found.reason == TOO_MANY_KINDS:
+            return found
         candidates = yield from candidates_of(world, ask.members, rules)
         ending = self._gone(candidates.ending)
         if candidates.ending:

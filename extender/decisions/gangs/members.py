@@ -22,6 +22,7 @@ from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
+from gpushare.planning.reasons import TOO_MANY_KINDS
 from gpushare.quota.reasons import TEXTS
 
 AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
@@ -88,7 +89,10 @@ class Members:
     def why_no_room(self, group: Group) -> Reason:
         """Return why the last plan for a gang has failed."""
         found = self._gangs.record(group).no_room
-        return found.reason if found is not None and found.reason.text in TEXTS else NO_ROOM
+        is_told = found is not None and (
+            found.reason == TOO_MANY_KINDS or found.reason.text in TEXTS
+        )
+        return found.reason if found is not None and is_told else NO_ROOM
 
     def why_not_bind(self, pod: Pod, node: str) -> Reason | None:
         """Return why a pod must not be bound to a node now; None for one without a gang."""

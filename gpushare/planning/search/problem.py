@@ -69,7 +69,10 @@ class Problem:
     def read(self, draft: Draft) -> Generator[None, None, None]:
         """Find the nodes that have room for any member beside what is planned already."""
         least = min((kind.units for kind in self.kinds if kind.card_count), default=0)
-        names = {rank[3]: None for here in self.here for rank in here.ranks}
+        names: dict[str, None] = {}
+        for here in self.here:
+            yield
+            names |= dict.fromkeys([rank[3] for rank in here.ranks])
         for number, name in enumerate(names):
             if number % NODES_A_STEP == 0:
                 yield

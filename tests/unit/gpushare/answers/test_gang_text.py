@@ -190,6 +190,15 @@ CASES = [
         Phase.WAITING_FOR_ROOM,
         {"no_plan": NoPlan(reasons.UNREADABLE_MEMBER)},
     ),
+    Case(
+        "members that differ too much to be planned are told the limit and the remedy",
+        "Its members differ too much to be planned together: the number of their kinds (requests, "
+        "node selectors, affinity, tolerations) times that of nodes may be 320,000 at most; if "
+        "they have to share a zone, zones count as nodes too. Give the members equal requests and "
+        "node selectors, or split the gang.",
+        Phase.WAITING_FOR_ROOM,
+        {"shapes": MIXED, "no_plan": NoPlan(reasons.TOO_MANY_KINDS, gave_up=True)},
+    ),
     Case("a started gang counts", "Starting: 5 of 8 bound.", Phase.STARTING, {"bound": 5}),
     Case(
         "a gang that starts for long says what will happen",

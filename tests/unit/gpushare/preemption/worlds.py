@@ -111,7 +111,8 @@ class RunningWorld(PlannedWorld):
         return self.ended.get(group.key.name, 0)
 
     def will_end(self, uid: str) -> bool:
-        is_deleted = self.running[uid].metadata.deletion_timestamp is not None
+        pod = self.running.get(uid)  # it may have ended while the search ran
+        is_deleted = pod is not None and pod.metadata.deletion_timestamp is not None
         return is_deleted and uid not in self.staying
 
     def requests_used(self, uid: str) -> Requests:
