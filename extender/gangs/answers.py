@@ -1,7 +1,9 @@
 """Answers kube-scheduler's calls about members of gangs, and passes on all others."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from extender.decisions.autoscaling.placeholders import PLACEHOLDER, is_placeholder
 from extender.decisions.filter import Filtered, reject_all
@@ -12,9 +14,15 @@ from extender.gangs.planning import GangPlanning
 from extender.watch.grace import Grace
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.errors import GpushareError
-from gpushare.groups.reasons import NO_NODE, OTHER_ZONE
+from gpushare.groups.model import GroupKey
+from gpushare.groups.reasons import BEING_PLANNED, NO_NODE, OTHER_ZONE
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import NOT_MANAGED
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS: Final = 0.1  # for a plan: kube-scheduler waits meanwhile, with all its pods
+MOST_OF_NAMESPACE: Final = 8  # gangs that are planned at a time because they were asked about
 
 MEMBER_OF_GANG: Final = "no pod is evicted for a single member of a gang"
 
@@ -28,6 +36,7 @@ class GangAnswers:
         self._gangs, self._members = scheduling.gangs, scheduling.members
         self._callers = scheduling.state.callers
         self._planning, self._grace = planning, grace
+        self._plans: dict[GroupKey, asyncio.Task[bool]] = {}
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
         """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
@@ -68,12 +77,31 @@ class GangAnswers:
         group = self._gangs.group_of(pod)
         if missing is Missing.WATCH or group is None:
             raise NotWatchedYet("the pod's gang is not known yet: the pod is tried again shortly")
-        with self._planning.slices.hurry():  # kube-scheduler waits with all its pods
-            if missing is Missing.REPAIR:
-                await self._planning.repair(group, pod, nodes)
-                why = NO_NODE
-            else:
-                await self._planning.plan(group)
-                why = self._members.why_no_room(group)
+        if not self._may_plan(group.key):
+            return self._members.refuse(nodes, BEING_PLANNED, is_retried=True)
+        is_repair = missing is Missing.REPAIR
+        plan = self._planning.repair(group, pod, nodes) if is_repair else self._planning.plan(group)
+        if not await self._was_made(group.key, plan):
+            return self._members.refuse(nodes, BEING_PLANNED, is_retried=True)
+        why = NO_NODE if is_repair else self._members.why_no_room(group)
         found = self._members.decide(pod, nodes)
         return self._members.refuse(nodes, why) if isinstance(found, Missing) else found
+
+    def _may_plan(self, key: GroupKey) -> bool:
+        of_namespace = sum(each.namespace == key.namespace for each in self._plans)
+        return key not in self._plans and of_namespace < MOST_OF_NAMESPACE
+
+    async def _was_made(self, key: GroupKey, plan: Coroutine[Any, Any, bool]) -> bool:
+        """Return whether a plan was made in time; else it goes on, also if the call has ended."""
+        task = self._plans[key] = asyncio.create_task(plan)
+        task.add_done_callback(lambda _: self._ended(key))
+        with self._planning.slices.hurry():
+            await asyncio.wait({task}, timeout=WAIT_SECONDS)
+        if task.done():
+            task.result()
+        return task.done()
+
+    def _ended(self, key: GroupKey) -> None:
+        task = self._plans.pop(key)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            log.error("plan for a gang failed", extra={"gang": str(key)}, exc_info=err)

@@ -63,11 +63,12 @@ class Takeover:
             log.warning("gangs are taken over without all answers", extra={"gangs": len(begun)})
         waiting = filter(None, self._stages.without_plan())
         released = [group for group in waiting if any(map(is_released, group.present()))]
-        for group in dict.fromkeys((*begun, *released)):
-            if self._gangs.record(group).is_whole:
-                continue
-            if not await self._planning.plan(group, is_least=True):
-                log.warning("gang has no room for its members", extra={"gang": str(group.key)})
+        with self._planning.slices.hurry():  # nobody is answered before
+            for group in dict.fromkeys((*begun, *released)):
+                if self._gangs.record(group).is_whole:
+                    continue
+                if not await self._planning.plan(group, is_least=True):
+                    log.warning("gang has no room for its members", extra={"gang": str(group.key)})
 
     async def check(self) -> None:
         """Ask the API server about the gangs of which it has not told everything yet."""

@@ -50,6 +50,7 @@ TOO_MANY: Final = Reason("the pod's gang has more members than gpushare plans to
 
 # Of a gang in which nothing is wrong.
 FEW_MEMBERS: Final = Reason("gang waits for more members")
+BEING_PLANNED: Final = Reason("gang is being planned: the pod is tried again shortly")
 NO_ROOM: Final = Reason("no room for the gang as a whole")
 SURPLUS: Final = Reason("gang places its minimum first")
 ONE_BY_ONE: Final = Reason("gang waits until each member up to the minimum fits its node")

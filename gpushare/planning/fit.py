@@ -50,6 +50,7 @@ def greedy(
         hinted = hints[number][: wanted[number]]
         found.slots[number] += yield from on_hinted_nodes(found.draft, candidates[number], hinted)
     for number in largest_first(candidates):
+        yield
         more = wanted[number] - len(found.slots[number])
         first_fit = FirstFit(found.draft, candidates[number])
         found.slots[number] += yield from first_fit.some(more)

@@ -101,6 +101,7 @@ class ShapeIndexes:
         left = _Left(self._world, keeps=len(shapes) > 1)
         found: list[ShapeIndex] = []
         for shape in shapes:
+            yield
             index = yield from self._current(shape, left)
             found.append(index)
         self._drop_longest_unused()

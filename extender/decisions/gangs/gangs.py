@@ -147,6 +147,11 @@ class Gangs:
         return group.count + record.ended >= group.minimum
 
     def is_due(self, group: Group, record: GangRecord) -> bool:
+        """Return whether something has changed since the last plan failed, and it has rested."""
+        rests = record.rests(self.state.clock.monotonic(), group.version)
+        return not rests and self.has_changed(group, record)
+
+    def has_changed(self, group: Group, record: GangRecord) -> bool:
         """Return whether something has changed since the last plan failed."""
         if self.state.clock.monotonic() < record.wait_until:
             return False

@@ -132,10 +132,9 @@ class Members:
 
         kube-scheduler asks about all members of all waiting gangs, and waits for each answer.
         """
-        if not self._gangs.is_due(group, record):
+        if not self._gangs.has_changed(group, record):
             return self.refuse(nodes, self.why_no_room(group))
-        is_same = record.tried is not None and record.tried[-1] == group.version
-        if is_same and self._state.clock.monotonic() - record.failed_at < AGAIN_SECONDS:
+        if record.rests(self._state.clock.monotonic(), group.version, AGAIN_SECONDS):
             why = self.why_no_room(group)
             return self.refuse(nodes, why, is_retried=not self._gangs.admits)
         if self._gangs.may_be_in_any_zone(group):

@@ -55,12 +55,15 @@ class GangPlans:
         expires_at = inf if is_begun else now + HELD_SECONDS
         self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
         record.tried, record.no_room, record.stranded_since = None, None, None
+        record.rest_seconds = 0.0
         record.holds_more = record.is_whole
 
     def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
         """Note that there is no room for a gang as long as nothing changes since ``revision``."""
         record, now = self._gangs.record(group), self._state.clock.monotonic()
-        before = record.no_room
+        before, has_begun = record.no_room, record.begun_at is not None
+        if has_begun and before is not None:
+            record.rest_longer()
         is_new = before is None or (found is not None and found.reason != before.reason)
         if is_new and (speaker := self._gangs.speaker(group)):
             self._state.pods.report_again(speaker, at_once=before is None)

@@ -7,6 +7,7 @@ from typing import Final
 from gpushare.planning.ask import NoPlan
 
 FIRST_WAIT_SECONDS: Final = 10.0
+FIRST_REST_SECONDS, MOST_REST_SECONDS = 1.0, 30.0  # between plans of a gang that has begun
 MOST_WAIT_SECONDS: Final = 300.0
 
 # What a plan depends on: the revisions of the ledger, of the nodes' other resources, of the
@@ -25,6 +26,8 @@ class GangRecord:
     shows; controllers with the uids ``ended_of`` have created them.
     ``tried`` is what the last plan that failed was based on, ``failed_at`` when that was, and
     ``no_room`` its result.
+    ``rest_seconds`` is how long after that no plan is made for a gang that has begun, unless it
+    changes itself.
     ``stranded_since`` is when members that were released into a zone first had no room in it.
     ``lacks_since`` is when there were first too few members for one that was rejected, or is gated
     or bound.
@@ -46,6 +49,7 @@ class GangRecord:
     no_room: NoPlan | None = None
     wait_until: float = -inf
     wait_seconds: float = 0.0
+    rest_seconds: float = 0.0
     stranded_since: float | None = None
     lacks_since: float | None = None
     offered: set[str] = field(default_factory=set)
@@ -60,3 +64,13 @@ class GangRecord:
         """Make no plan for a while, twice as long as the last time."""
         self.wait_seconds = min(MOST_WAIT_SECONDS, self.wait_seconds * 2 or FIRST_WAIT_SECONDS)
         self.wait_until = now + self.wait_seconds
+
+    def rest_longer(self) -> None:
+        """Rest after each plan that fails, twice as long as the last time."""
+        longer = self.rest_seconds * 2 or FIRST_REST_SECONDS
+        self.rest_seconds = min(MOST_REST_SECONDS, longer)
+
+    def rests(self, now: float, version: int, least: float = 0.0) -> bool:
+        """Return whether to make no plan yet, ``least`` seconds at least; a changed gang is new."""
+        is_same = self.tried is not None and self.tried[-1] == version
+        return is_same and now - self.failed_at < max(least, self.rest_seconds)

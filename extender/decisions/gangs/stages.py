@@ -32,7 +32,8 @@ class GangStages:
     def in_part(self) -> Iterator[Group]:
         """Yield the gangs that have some of their nodes or slots and lack others, if that is new.
 
-        Those without a bound member do not wait for their time: they may have to let go.
+        Those without a bound member do not wait for their time: they may have to let go. Others
+        are planned again less and less often as long as they have no room.
         """
         now = self._state.clock.monotonic()
         for record in list(self._gangs.records.values()):
@@ -43,6 +44,7 @@ class GangStages:
             if group is None or not group.is_ours or not self._gangs.lacking(group, record):
                 continue
             is_due = now >= record.wait_until or not has_begun
+            is_due &= not record.rests(now, group.version)
             if is_due and record.tried != self._gangs.revision(group):
                 yield group
 

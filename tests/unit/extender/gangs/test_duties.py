@@ -19,6 +19,7 @@ from gpushare.groups import reasons as texts
 from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.objects.model import OwnerReference, Pod
 from gpushare.objects.scheduling import Taint
+from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.gangs.test_answers import gang, names
@@ -529,3 +530,44 @@ async def test_no_plan_is_kept_for_a_gang_that_was_broken_while_it_was_made(clus
     cluster.gangs.broke(group)
     assert not await planning
     assert cluster.held == 0
+
+
+async def test_a_begun_gang_without_room_is_planned_again_less_and_less_often(cluster, monkeypatch):
+    await begun(cluster)
+    for node in set(SIZES):
+        cluster.put_node(changed(cluster.nodes[node], spec={"unschedulable": True}))
+    plan, plans = cluster.planning.planner.plan, []
+
+    def counted(ask):
+        plans.append(cluster.time.now)
+        return plan(ask)
+
+    monkeypatch.setattr(cluster.planning.planner, "plan", counted)
+    for number in range(1200):  # ten times a second, for two minutes
+        cluster.add(pod(f"other-{number}", 1, node="a"))
+        await cluster.duties.check()
+        cluster.time.now += 0.1
+    assert len(plans) < 15
+    for node in set(SIZES):
+        cluster.put_node(changed(cluster.nodes[node], spec={"unschedulable": False}))
+    for _ in range(310):
+        cluster.add(pod("last", 1, node="a"))
+        await cluster.duties.check()
+        cluster.time.now += 0.1
+    assert cluster.held == 3
+
+
+async def test_a_begun_gang_that_changes_is_planned_at_once(cluster):
+    await begun(cluster, 4)
+    for node in set(SIZES):
+        cluster.put_node(changed(cluster.nodes[node], spec={"unschedulable": True}))
+    for number in range(100):
+        cluster.add(pod(f"other-{number}", 1, node="a"))
+        await cluster.duties.check()
+        cluster.time.now += 0.1
+    for node in set(SIZES):
+        cluster.put_node(changed(cluster.nodes[node], spec={"unschedulable": False}))
+    cluster.delete("g-3")
+    cluster.add(*map(owned, gang("g", 5, minimum=4)[4:]))
+    await cluster.duties.check()
+    assert cluster.held == 3
