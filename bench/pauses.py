@@ -1,6 +1,8 @@
 """Measures how long metrics, the ledger's audit and a list of all pods block everything else.
 
-    python -m bench.pauses
+    python -m bench.pauses [NODES ...]
+
+Also the longest steps of plans and searches for victims, if no two members of a gang are equal.
 
 The clusters have full nodes with 16 pods each. A pause is the time in which the process answers no
 other call; the floor is the delay of a timer that nothing blocks.
@@ -9,21 +11,36 @@ other call; the floor is the delay of a timer that nothing blocks.
 import asyncio
 import gc
 import itertools
+import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Self
 
+import msgspec
+
 from bench.figures import note
+from bench.planning import longest_step, timed
+from bench.victims import ASKED, Cluster
+from bench.victims import members as members_of
+from extender.decisions.cluster_state import ClusterState
 from extender.metrics.nodes import NodeMetrics
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
-from gpushare.contract import ANNOTATION_CARDS
+from gpushare.contract import ANNOTATION_CARDS, RESOURCE_MEMORY
+from gpushare.objects.model import Container, Pod, Resources
+from gpushare.planning.ask import Ask
+from gpushare.planning.planner import Planner
+from gpushare.preemption.model import Rules
+from gpushare.preemption.search import VictimSearch
 from gpushare.process.time_slices import in_slices
 from tests.builders import node, pod, run_to_end
 
 SIZES = (1000, 5000)
+MEMBERS = (16, 64, 320, 1024)
+HOSTNAME = "kubernetes.io/hostname"
 CARDS, PODS_A_NODE, CARD_UNITS = 8, 16, 80
 TICK_SECONDS = 0.001
 POLICY = Policy()
@@ -108,6 +125,46 @@ async def measure(nodes: int) -> None:
             note(key, most, f"{most / floor.most:.1f} x the floor's {floor.most:.2f} ms")
 
 
+def different(state: ClusterState, members: int) -> tuple[Pod, ...]:
+    """Return waiting pods no two of which are equal, and which have room only if others go."""
+    found = []
+    for number, each in enumerate(members_of(state, [ASKED] * members)):
+        amounts: dict[str, str | int] = {RESOURCE_MEMORY: str(ASKED), "cpu": f"{number + 1}m"}
+        containers = (Container("main", Resources(amounts, amounts)),)
+        spec = msgspec.structs.replace(each.spec, containers=containers)
+        found.append(msgspec.structs.replace(each, spec=spec))
+    return tuple(found)
+
+
+def measure_steps(nodes: int) -> None:
+    state = Cluster(nodes).fill()
+    for name, each in list(state.nodes.items()):
+        labels = {**(each.metadata.labels or {}), HOSTNAME: name}
+        meta = msgspec.structs.replace(each.metadata, labels=labels)
+        state.nodes[name] = msgspec.structs.replace(each, metadata=meta)
+    gc.collect()
+    gc.freeze()
+    print(f"{nodes} nodes, members that all differ")
+
+    def plan(ask: Ask) -> Generator[None, None, object]:
+        return Planner(state).plan(ask)
+
+    def victims(ask: Ask) -> Generator[None, None, object]:
+        return VictimSearch(state).find(ask, Rules())
+
+    for members, zone_key, steps in itertools.product(MEMBERS, ("", HOSTNAME), (plan, victims)):
+        ask = Ask("gang", different(state, members), members, zone_key=zone_key)
+        found, took = timed(steps(ask))
+        longest = longest_step(steps(ask))
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        zone = "in one node" if zone_key else "anywhere"
+        print(
+            f"{members:5} {zone:<12} {steps.__name__:<8} {took:8.0f} ms  longest step "
+            f"{longest:7.2f} ms  {most:5} MiB at most so far  {type(found).__name__}"
+        )
+
+
 if __name__ == "__main__":
-    for size in SIZES:
+    for size in [int(each) for each in sys.argv[1:]] or SIZES:
         asyncio.run(measure(size))
+        measure_steps(size)

@@ -16,7 +16,7 @@ from gpushare.groups.group import Group
 from gpushare.ledger.gone import Gone
 from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan
-from gpushare.planning.index import Seen, changed_of, seen_now
+from gpushare.planning.work import Seen, changed_of, seen_now
 from gpushare.preemption.model import Preemption, Rules
 from gpushare.preemption.search import VictimSearch
 

@@ -34,6 +34,7 @@ from gpushare.process.sorting import sorted_in_steps
 JUDGED_A_STEP: Final = 64
 SLOTS_A_STEP: Final = 128
 NODES_A_STEP: Final = 16
+AREAS_A_STEP: Final = 16
 ATTEMPTS: Final = 3  # when the cluster changes while a plan is made
 
 
@@ -77,6 +78,7 @@ class Planner:
             attempt = Attempt(self._world, ask, groups, gone, priority)
             yield from attempt.measure(self.indexes)
             found = yield from attempt.find()
+            yield from attempt.free()
             if isinstance(found, NoPlan):
                 return found
             if (yield from attempt.is_current(found)):
@@ -205,6 +207,13 @@ class Attempt:
         gave_up = budget.gave_up
         rooms = yield from self._rooms(wanted, budget)
         return NoPlan(self.reason, rooms, gave_up)
+
+    def free(self) -> Generator[None, None, None]:
+        """Free the memory in steps: at once it would take longer than a step."""
+        while self.areas:
+            self.areas.pop()
+            if len(self.areas) % AREAS_A_STEP == 0:
+                yield
 
     def is_current(self, plan: Plan) -> Generator[None, None, bool]:
         """Return whether all slots can be used now.

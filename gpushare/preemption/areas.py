@@ -82,6 +82,8 @@ class VictimAreas:
             if number % NODES_A_STEP == 0:
                 yield
             yield from area.free()
+        if self._attempt is not None:
+            yield from self._attempt.free()
         for number, classes in enumerate(self._candidates.singles.values()):
             if number % NODES_A_STEP == 0:
                 yield
