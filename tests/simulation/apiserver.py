@@ -100,6 +100,8 @@ class ApiServer:
         match request.method, parts:
             case "GET", ("api", "v1", ("pods" | "nodes" | "namespaces") as kind):
                 return self._list(kind, request)
+            case "GET", (*_, "poddisruptionbudgets"):
+                return self._list("poddisruptionbudgets", request)
             case "GET", ("api", "v1", "namespaces", _, "pods"):
                 return self._list("pods", request)
             case _, ("api", "v1", "namespaces", _, "pods", name, *part):
@@ -188,6 +190,8 @@ class ApiServer:
         wanted, meta = request.body["deleteOptions"]["preconditions"], pod["metadata"]
         if any(meta[each] != value for each, value in wanted.items()):
             return refusal(409, "Conflict", "the precondition does not hold")
+        if request.query.get("dryRun"):
+            return Answer(201, b"{}")
         self._evicted(request.sender, pod)
         after = edited(pod)
         after["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"

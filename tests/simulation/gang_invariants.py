@@ -31,7 +31,7 @@ COMPLETE_SECONDS: Final = GangSettings().complete_seconds * 0.98 - 2
 
 
 class GangInvariants:
-    """``broken`` receives violations.
+    """``broken`` receives violations, ``whole`` has the gangs that are whole.
 
     A gang is whole from when its minimum is bound until no member is bound. Members that have
     succeeded count, also if they are deleted: a leader that has counted them may count them still.
@@ -39,7 +39,7 @@ class GangInvariants:
 
     def __init__(self, loop: VirtualLoop, store: Store, broken: Callable[[str], None]) -> None:
         self._loop, self._store, self._broken = loop, store, broken
-        self._whole: set[str] = set()
+        self.whole: set[str] = set()
         self._begun_at: dict[str, float] = {}  # when the first of the bound members was bound
         self._succeeded: dict[str, set[str]] = {}  # uids by gang
         store.listeners.append(self._changed)
@@ -47,7 +47,7 @@ class GangInvariants:
     def binding_begins(self, replica: Replica, pod: Pod, node: str) -> None:
         """Judge the decision to bind a pod, by what the replica was told and keeps."""
         gang, told = members.gang_of(pod), replica.members
-        if not gang or gang in self._whole | told.whole or told.is_listing:
+        if not gang or gang in self.whole | told.whole or told.is_listing:
             return
         ledger = replica.cluster.ledger
         present, slot = told.present(gang), ledger.slot_of(pod.uid)
@@ -71,7 +71,7 @@ class GangInvariants:
             return
         rooms, left = _rooms(replica.cluster.state), replica.cluster.state.quotas.left(NAMESPACE)
         limit = left.units if isinstance(left, Left) else inf
-        for gang in sorted(told.gangs() - told.whole - self._whole):
+        for gang in sorted(told.gangs() - told.whole - self.whole):
             present = told.present(gang)
             if self._succeeded.get(gang) or not any(pod.node for pod in present):
                 continue
@@ -81,6 +81,20 @@ class GangInvariants:
             amounts = [asked(pod) for pod in found if pod is not None]
             if 0 < missing <= len(amounts) and some_fit(amounts, missing, rooms, limit):
                 self._broken(f"{replica.machine.name} takes over without slots for {gang}")
+
+    def would_fit(self, leader: Replica, rooms: Sequence[Room], limit: float) -> list[str]:
+        """Return the gangs of which members wait that would fit in these rooms."""
+        found = []
+        for gang in sorted({gang_of(pod) for pod in self._store.pods.values()} - {""}):
+            present = self._present(gang)
+            waiting = [asked(pod) for pod in present if not node_of(pod)]
+            missing = 1
+            if waiting and gang not in leader.members.whole:
+                missing = max(1, _minimum(present[0]) - self._ended(gang))
+            members = waiting if missing == 1 else list(map(asked, present))
+            if waiting and missing <= len(members) and some_fit(members, missing, rooms, limit):
+                found.append(gang)
+        return found
 
     def evicted(self, replica: Replica, pod: Object) -> None:
         """Judge the eviction of a member: only of gangs that did not become whole in time."""
@@ -101,7 +115,7 @@ class GangInvariants:
             present = self._present(gang)
             bound = [pod for pod in present if node_of(pod)]
             waiting = [asked(pod) for pod in present if not node_of(pod)]
-            if bound and gang not in self._whole:
+            if bound and gang not in self.whole:
                 return f"{gang} is bound in part: {len(bound)} of {_minimum(bound[0])}"
             missing = 1
             if waiting and gang not in leader.members.whole:
@@ -124,9 +138,9 @@ class GangInvariants:
         else:
             self._begun_at.pop(gang, None)
         if bound and len(bound | succeeded) >= _minimum(pod):
-            self._whole.add(gang)
+            self.whole.add(gang)
         elif not (bound or succeeded):
-            self._whole.discard(gang)
+            self.whole.discard(gang)
 
     def _present(self, gang: str) -> list[Object]:
         return [

@@ -1,6 +1,7 @@
 """Gangs that users make and delete, each by a Job whose controller replaces its members."""
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,6 +82,12 @@ class Gangs:
         self._end(name)
         return f"{name} is deleted"
 
+    def end_all(self, names: Collection[str]) -> None:
+        """Let the Jobs of these gangs end."""
+        for name in sorted(names):
+            if name not in self.deleted:
+                self._end(name)
+
     def _end(self, name: str) -> None:
         self.deleted.add(name)
         for pod in self._store.pods.values():
@@ -98,7 +105,7 @@ class Gangs:
         if gang.name in self.deleted:
             return
         self._made += 1
-        made = self._pods.made(f"{gang.name}-{self._made}", *gang.shapes[index])
+        made = self._pods.made(f"{gang.name}-{self._made}", *gang.shapes[index], priority=0)
         made["metadata"]["labels"] |= {LABEL_GANG: gang.name, LABEL_GANG_MINIMUM: str(gang.minimum)}
         owner: dict[str, Any] = {"controller": True, "kind": "Job", "name": gang.name}
         made["metadata"]["ownerReferences"] = [owner | {"uid": f"job-{gang.name}"}]

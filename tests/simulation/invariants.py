@@ -21,7 +21,16 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.nodes import BINDS_LATE
 from tests.simulation.packing import Room, asked, some_fit
 from tests.simulation.replica import Replica
-from tests.simulation.store import Change, Object, Store, gang_of, is_terminal, node_of, uid_of
+from tests.simulation.store import (
+    Change,
+    Object,
+    Store,
+    gang_of,
+    is_terminal,
+    node_of,
+    priority_of,
+    uid_of,
+)
 
 DECISION_KEYS: Final = frozenset(
     {
@@ -37,13 +46,17 @@ DECISION_KEYS: Final = frozenset(
 
 
 class Invariants:
-    """Collect ``violations`` as texts; the run ends at the first."""
+    """Collect ``violations`` as texts; the run ends at the first.
+
+    ``preempts``: whether replicas may evict pods for more important ones.
+    """
 
     def __init__(
         self, loop: VirtualLoop, store: Store, replicas: Mapping[str, Replica], quota: float
     ) -> None:
         self.gangs = GangInvariants(loop, store, self.broken)
         self.violations: list[str] = []
+        self.preempts = False
         self.bindings = 0
         self._store, self._replicas, self._quota = store, replicas, quota
         self._decisions: dict[str, Decision] = {}
@@ -108,12 +121,36 @@ class Invariants:
     def evicted(self, sender: str, pod: Object) -> None:
         """Judge an eviction: of broken gangs, and of pods that can start nowhere.
 
-        No card is overbooked, and no plugin reports.
+        No card is overbooked, and no plugin reports. Where the extender may preempt, a pod may be
+        evicted while a more important one waits.
         """
+        if self.preempts and self._is_outranked(pod):
+            return
         if gang_of(pod):
             self.gangs.evicted(self._replicas[sender], pod)
         elif node_of(pod) != BINDS_LATE or uid_of(pod) in self._decisions:
             self.broken(f"{sender} evicts {pod['metadata']['name']}")
+
+    def _is_outranked(self, pod: Object) -> bool:
+        pods = self._store.pods.values()
+        waiting = (each for each in pods if not (node_of(each) or is_terminal(each)))
+        return any(priority_of(each) > priority_of(pod) for each in waiting)
+
+    def would_fit_when_empty(self, leader: Replica) -> list[str]:
+        """Return the pods and gangs that wait and would fit if nobody else were there."""
+        rooms = [
+            Room(sum(units), tuple(units))
+            for item in self._store.nodes.values()
+            if (cards := cards_of(item["metadata"]["annotations"]))
+            for units in [[card.units for card in cards.values() if card.takes_new]]
+        ]
+        pods = [
+            pod["metadata"]["name"]
+            for pod in self._store.pods.values()
+            if not (node_of(pod) or is_terminal(pod) or gang_of(pod))
+            and some_fit([asked(pod)], 1, rooms, self._quota)
+        ]
+        return [*pods, *self.gangs.would_fit(leader, rooms, self._quota)]
 
     def one_decides(self, replicas: Iterable[Replica]) -> None:
         """Judge that at most one replica decides."""

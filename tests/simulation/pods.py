@@ -48,12 +48,18 @@ def is_done(pod: Object | None) -> bool:
 
 
 class Pods:
-    """``schedulers`` are the names that pods may ask for."""
+    """``schedulers`` are the names that pods may ask for, ``priorities`` those that they have."""
 
     def __init__(
-        self, loop: VirtualLoop, store: Store, rng: random.Random, schedulers: tuple[str, ...]
+        self,
+        loop: VirtualLoop,
+        store: Store,
+        rng: random.Random,
+        schedulers: tuple[str, ...],
+        priorities: tuple[int, ...],
     ) -> None:
         self._loop, self._store, self._rng, self._schedulers = loop, store, rng, schedulers
+        self._priorities = priorities
         self._made = 0
         store.listeners.append(self._changed)
 
@@ -125,9 +131,17 @@ class Pods:
         for name in [name for name in self._store.pods if name.startswith("by-hand")]:
             self._store.remove("pods", name)
 
-    def made(self, name: str, units: int, cards: int) -> Object:
+    def end_all(self) -> None:
+        """Let all bound pods end that belong to no gang."""
+        for pod in list(self._store.pods.values()):
+            if node_of(pod) and not (is_leaving(pod) or gang_of(pod) or is_without_gpu(pod)):
+                self.delete(pod)
+
+    def made(self, name: str, units: int, cards: int, priority: int | None = None) -> Object:
         """Return a new pod that requests GPU memory, to put into the store."""
         self._made += 1
+        if priority is None:
+            priority = self._rng.choice(self._priorities) if len(self._priorities) > 1 else 0
         amount = {RESOURCE_MEMORY: str(units)}
         labels = {LABEL_CARD_COUNT: str(cards)} if cards > 1 and units % cards == 0 else {}
         return {
@@ -141,6 +155,7 @@ class Pods:
             },
             "spec": {
                 "schedulerName": self._rng.choice(self._schedulers),
+                "priority": priority,
                 "containers": [{"name": "main", "resources": {"limits": amount}}],
             },
             "status": {"phase": "Pending"},

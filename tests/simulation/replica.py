@@ -26,6 +26,8 @@ from extender.gangs.planning import GangPlanning
 from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from extender.leadership.election import Elected
+from extender.preemption.budgets import BudgetWatch
+from extender.preemption.evictor import Evictor
 from extender.queue.admission import Admission
 from extender.routes import Routes
 from extender.server.leader_proxy import (
@@ -34,7 +36,7 @@ from extender.server.leader_proxy import (
     decide_for_replicas,
     decide_or_forward,
 )
-from extender.settings.configuration import Policy
+from extender.settings.configuration import Policy, PreemptionSettings, QueueSettings
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.live_pods import LivePods
 from extender.watch.namespaces import NamespaceWatch
@@ -74,6 +76,9 @@ class Replica:
         machine: Machine,
         *,
         policy: Policy,
+        queue: QueueSettings,
+        preemption: PreemptionSettings,
+        schedulers: tuple[str, ...],
         decision_of: Callable[[Pod], Decision | None],
         others: Callable[[str], "Replica"],
         broke: Callable[[str], None],
@@ -84,7 +89,8 @@ class Replica:
         self.knowledge = Knowledge(lambda: services.loop.now, decision_of)
         self._services, self._others, self._broke = services, others, broke
         self._binds, self._taken_over = binds, taken_over
-        machine.context.run(self._build, policy)
+        self._queue, self._preemption = queue, preemption
+        machine.context.run(self._build, policy, schedulers)
         self._main: asyncio.Task[None] = services.loop.create_task(
             self._run(), context=machine.context
         )
@@ -114,11 +120,13 @@ class Replica:
         """Call what kube-scheduler calls; raise ConnectionRefusedError without a process."""
         return await self._serve(self._app, verb, body, {})
 
-    def _build(self, policy: Policy) -> None:
+    def _build(self, policy: Policy, schedulers: tuple[str, ...]) -> None:
         clock = self.machine
         credentials = SimpleNamespace(current=Credential(Access("https://apiserver"), _TLS))
         kube = Kube(credentials, self.link, clock, namespace="default")
-        self.cluster = cluster = ClusterWatch(1, lambda *_: None, clock, policy)
+        self.cluster = cluster = ClusterWatch(
+            1, lambda *_: None, clock, policy, schedulers=schedulers
+        )
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self.members = Members(PodHandler(cluster))
         told = self.knowledge.pods(self.members)
@@ -136,13 +144,23 @@ class Replica:
         binder = Binder(cluster.scheduling, writer, clock)
         planning = GangPlanning(cluster.scheduling)
         self._gangs = GangDuties(cluster.scheduling, planning, writer, kube, lambda *_: None)
-        self._releaser = Releaser(writer)
+        self._releaser, right = Releaser(writer), PatchRight(kube, clock)
         self._admission = Admission(
-            cluster.scheduling.gangs,
-            planning,
-            self._releaser,
-            PatchRight(kube, clock),
+            cluster.scheduling.gangs, planning, self._releaser, right, self._queue
         )
+        self._budgets = BudgetWatch(kube, clock)
+        self._evictor: Evictor | None = None
+        if self._preemption.enabled:
+            self._evictor = Evictor(
+                scheduling=cluster.scheduling,
+                planning=planning,
+                budgets=self._budgets,
+                writer=writer,
+                releaser=self._releaser,
+                right=right,
+                notice=lambda *_: None,
+                settings=self._preemption,
+            )
         self._stuck = StuckEvictor(
             cluster.state, writer, lambda *_: None, after_seconds=EVICT_AFTER_SECONDS
         )
@@ -174,6 +192,8 @@ class Replica:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
+            if self._evictor is not None:
+                group.create_task(self._budgets.run())
             for part in (
                 self._nodes.run(),
                 self._namespaces.run(),
@@ -200,9 +220,12 @@ class Replica:
         facts = self.knowledge.facts
         await self._gangs.take_over()
         self._taken_over(self, facts)
+        if self._evictor is not None:
+            await self._evictor.take_over()
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
         return [
+            *([self._evictor.run()] if self._evictor is not None else ()),
             self._stuck.run(),
             self._reconciler.run(),
             self._gangs.run(),

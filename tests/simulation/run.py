@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from extender.gangs import duties
 from extender.queue import admission
-from extender.settings.configuration import Policy
+from extender.settings.configuration import Policy, PreemptionSettings, QueueSettings
 from extender.watch import cluster as watch
 from gpushare.contract import ANNOTATION_QUOTA, LABEL_QUEUE
 from tests.simulation.apiserver import ApiServer
@@ -34,6 +34,8 @@ from tests.simulation.trace import Trace, TraceLogs
 POLICIES: Final = (Policy(), Policy(node="spread"), Policy(node="prices"))
 TROUBLE_SECONDS: Final = 60.0
 SETTLED_WITHIN_SECONDS: Final = 700.0  # a gang that cannot be completed is evicted after 300 s
+DRAINED_WITHIN_SECONDS: Final = 1800.0  # gangs and pods that did not use their room rest for 300 s
+END_SECONDS: Final = 20.0  # between two times at which what runs ends
 AUDIT_SECONDS: Final = 0.5  # more audits of the small ledger cost time and show nothing
 DUTY_SECONDS: Final = 0.5  # so do more looks at a few gangs
 LOOK_SECONDS: Final = 0.005  # two that decide for less show by what they write
@@ -104,7 +106,9 @@ class _World:
         self._store = store = Store()
         self._all: dict[str, Replica] = {}
         quota = _quota(seed, store)
+        self._queue, self._preemption = _queue(seed)
         self.invariants = Invariants(loop, store, self._all, quota)
+        self.invariants.preempts = self._preemption.enabled
         self.ended_at = self._looks_at = 0.0
         may_patch = rng.random() < 0.5
         server = ApiServer(
@@ -127,7 +131,8 @@ class _World:
         names = ("kube-scheduler", "second-scheduler")[: rng.choice((1, 2))]
         # During a failover of kube-scheduler two want all pods for a moment.
         asked_for = ("any",) if rng.random() < 0.3 else names
-        self._pods = Pods(loop, store, rng, asked_for)
+        priorities = (0, 0, 5) if self._preemption.enabled else (0,)
+        self._pods = Pods(loop, store, rng, asked_for, priorities)
         self._gangs = Gangs(loop, store, rng, self._pods, may_gate=may_patch)
         self._share_of_gangs = rng.choice((0.1, 0.4))
         self._schedulers = [
@@ -151,6 +156,14 @@ class _World:
             await asyncio.sleep(self._rng.choice((0.01, 0.05, 0.2, 0.5)))
             self._trace.say("-", self._happen())
         self._make_peace()
+        if self._queue == QueueSettings():  # otherwise GPUs are kept for those that come first
+            await self._settle()
+        await self._drain()
+        await self._settle()
+        self._trace.say("-", "; ".join(self.invariants.violations) or "all is settled")
+
+    async def _settle(self) -> None:
+        """Return once all that fits beside what runs is bound, and nothing is kept."""
         settled_by = self._loop.now + SETTLED_WITHIN_SECONDS
         why = "nobody has looked"
         while why and not self.invariants.violations:
@@ -158,7 +171,22 @@ class _World:
             why = self.invariants.why_not_settled(self._replicas)
             if why and self._loop.now > settled_by:
                 self.invariants.broken(f"not settled {SETTLED_WITHIN_SECONDS:.0f} s later: {why}")
-        self._trace.say("-", "; ".join(self.invariants.violations) or "all is settled")
+
+    async def _drain(self) -> None:
+        """Let what runs end until nothing waits that would fit an empty cluster."""
+        drained_by = self._loop.now + DRAINED_WITHIN_SECONDS
+        waiting = ["a leader"]
+        while waiting and not self.invariants.violations:
+            await asyncio.sleep(END_SECONDS)
+            leader = next((each for each in self._replicas if each.decides), None)
+            if leader is not None:
+                waiting = self.invariants.would_fit_when_empty(leader)
+            if waiting and self._loop.now > drained_by:
+                text = f"{', '.join(waiting)} would fit an empty cluster"
+                self.invariants.broken(f"{DRAINED_WITHIN_SECONDS:.0f} s later {text}")
+            if waiting:
+                self._pods.end_all()
+                self._gangs.end_all(self.invariants.gangs.whole)
 
     async def tear_down(self) -> None:
         """End all tasks."""
@@ -189,6 +217,9 @@ class _World:
             self._services,
             machine,
             policy=self._policy,
+            queue=self._queue,
+            preemption=self._preemption,
+            schedulers=("kube-scheduler", "second-scheduler", "any"),
             decision_of=self.invariants.decision_of,
             others=self._all.__getitem__,
             broke=self.invariants.broken,
@@ -319,3 +350,15 @@ def _quota(seed: int, store: Store) -> float:
     meta = {"name": NAMESPACE, "annotations": annotations, "labels": labels}
     store.put("namespaces", {"metadata": meta})
     return inf if quota is None else quota
+
+
+def _queue(seed: int) -> tuple[QueueSettings, PreemptionSettings]:
+    """Return how pods wait, and whether replicas evict pods for more important ones."""
+    rng = random.Random(f"queue of {seed}")
+    preemption = PreemptionSettings(enabled=rng.random() < 0.3)
+    if rng.random() < 0.6:
+        return QueueSettings(), preemption
+    order, backfill = rng.choice(("fair", "fifo")), rng.random() < 0.7
+    seconds = rng.choice((0, 10, 30))
+    settings = QueueSettings(order=order, backfill=backfill, reserve_after_seconds=seconds)
+    return settings, preemption

@@ -36,7 +36,7 @@ class Store:
         self.version = 1
         self.compacted = 0
         self.objects: dict[str, dict[str, Object]] = {
-            kind: {} for kind in ("pods", "nodes", "leases", "namespaces")
+            kind: {} for kind in ("pods", "nodes", "leases", "namespaces", "poddisruptionbudgets")
         }
         self.listeners: list[Callable[[Change], None]] = []
         self._changes: dict[str, list[Change]] = {kind: [] for kind in self.objects}
@@ -106,6 +106,10 @@ def is_leaving(pod: Object) -> bool:
 
 def gates_of(pod: Object) -> list[str]:
     return [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+
+def priority_of(pod: Object) -> int:
+    return int(pod["spec"].get("priority") or 0)
 
 
 def gang_of(pod: Object) -> str:
