@@ -26,6 +26,7 @@ EVERY_SECONDS: Final = 2.0
 TRIED_AFTER_SECONDS: Final = 10.0  # most first entries are placed, or passed by others, before
 TRIED_AT_ONCE: Final = 8
 MOST_TIMES: Final = 48  # a day with the default of half an hour
+TIMES_CLAIMED: Final = 4  # as long others come first where claimed room was not used
 UNUSED_SECONDS: Final = 60.0  # in which a round tries the owner of a claim
 FIRST_HOPELESS_SECONDS: Final = 60.0
 MOST_HOPELESS_SECONDS: Final = 600.0
@@ -78,6 +79,7 @@ class HeadClaiming:
         self._fit: set[str] = set()  # owners of first entries for which there would be room
         self._passed: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
         self._patience: dict[str, _Patience] = {}  # of claims, by owner
+        self._claimed: dict[str, float] = {}  # by owner, how long its former claims have lasted
         self._oldest: tuple[str, float] = "", 0.0  # of all without room, and since when
         self._checked_at = -EVERY_SECONDS
 
@@ -106,6 +108,7 @@ class HeadClaiming:
             owner = claim.standing.owner
             if owner not in waiting or self._claims.get(owner) is None:
                 self._drop(owner)
+        self._claimed = {each: at for each, at in self._claimed.items() if self._exists(each)}
         ages = (standing.age for standing, _ in without_room)
         *_, oldest = min(ages, default=("",))
         if oldest != self._oldest[0]:
@@ -127,14 +130,20 @@ class HeadClaiming:
         """Check a claim: it ends or moves if it is of no use."""
         now, patience = self._state.clock.monotonic(), self._patience[claim.standing.owner]
         is_in_vain = self._is_in_vain(claim, now)
-        if now - claim.since >= MOST_TIMES * self._after or (is_in_vain and not patience.left):
+        lasted = self._lasted(claim)
+        if lasted >= MOST_TIMES * self._after or (is_in_vain and not patience.left):
             log.warning("GPUs claimed in vain", extra={"owner": claim.standing.owner})
             self._drop(claim.standing.owner)
-            self._pass_over(claim.standing.owner, max(self._after, now - claim.since))
+            self._pass_over(claim.standing.owner, max(self._after, lasted))
         elif not await self._is_usable(claim, entry):
             await self._claim(claim.standing, entry)
         elif is_in_vain:
             await self._move(claim, entry, now)
+
+    def _exists(self, owner: str) -> bool:
+        """Return whether a pod, by its uid, or a gang still waits, or may wait again."""
+        state = self._state
+        return owner in self._pods or state.groups.named(owner) is not None
 
     def drop_all(self) -> None:
         """Drop all claims: nothing can be placed there in the order of the queue now."""
@@ -142,6 +151,8 @@ class HeadClaiming:
             self._drop(claim.standing.owner)
 
     def _drop(self, owner: str) -> None:
+        lasted = sum(self._lasted(each) for each in self._claims if each.standing.owner == owner)
+        self._claimed[owner] = self._claimed.get(owner, 0.0) + lasted
         self._claims.drop(owner)
         self._patience.pop(owner, None)
 
@@ -204,12 +215,19 @@ class HeadClaiming:
         return any(self._checked_at < at <= now for at in due_at)
 
     def _due_after(self, owner: str, entry: Entry) -> float:
-        """Return for how long an entry has to be the first; longer if it did not use its room."""
+        """Return for how long an entry has to be the first.
+
+        One that did not use its room waits for several times as long as GPUs were claimed for it.
+        """
         if isinstance(entry, Group):
             unused = self._gangs.record(entry).unused
         else:
             unused = self._pods.unused(owner)
-        return self._after * (1 + unused)
+        claimed = self._claimed.get(owner, 0.0) if unused else 0.0
+        return self._after * (1 + unused) + TIMES_CLAIMED * claimed
+
+    def _lasted(self, claim: HeadClaim) -> float:
+        return self._state.clock.monotonic() - claim.since
 
     async def _claim(self, standing: Standing, entry: Entry) -> None:
         """Claim what an entry needs, unless a usable claim has all of it."""

@@ -13,21 +13,17 @@ from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.members import Members
-from extender.decisions.queue.head_claims import HeadClaims
-from extender.decisions.queue.order import Given
 from extender.decisions.queue.quotas import Quotas
 from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.gangs.takeover import Takeover
 from extender.leadership.election import Elected
-from extender.queue.head_claims import HeadClaiming
 from extender.watch.cluster import ClusterWatch
 from extender.watch.live_pods import PodUse
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card
 from gpushare.kube.fencing import FencedBody
 from gpushare.kube.lease import Election
-from gpushare.ledger.ledger import Ledger
 from gpushare.placement.reasons import NO_CARDS
 from tests.simulation.run import simulate
 
@@ -141,19 +137,6 @@ def _take_over_unplanned() -> AbstractContextManager[object]:
     return patch.object(Takeover, "run", run)
 
 
-@contextmanager
-def _claim_for_ever() -> Iterator[None]:
-    """Keep claims unchecked, and answer their owners what others of equal requests are answered."""
-
-    async def renew(*_: object) -> None: ...
-
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(HeadClaiming, "_renew", renew))
-        stack.enter_context(patch.object(HeadClaims, "given", lambda *_: Given.NOTHING))
-        stack.enter_context(patch.object(Ledger, "claim_slot_of", lambda *_: None))
-        yield
-
-
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "release the reserve after an unknown outcome": _release_after_unknown,
     "count a pod with a deletionTimestamp as gone": _deletion_frees,
@@ -183,7 +166,6 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "place pods beyond the quota of their namespace": lambda: patch.object(
         Quotas, "left", lambda *_: None
     ),
-    "claim for ever what the first that wait would need": _claim_for_ever,
     "plan a gang without room only once": lambda: patch.object(
         Gangs, "is_due", lambda _, __, record: record.tried is None
     ),

@@ -19,6 +19,8 @@ FAST = {
     "forget what pods without GPU memory use after a list": 30,
     "take over gangs that have begun without a plan": 100,
     "give a gang a few seconds to become whole": 30,
+    "plan a gang without room only once": 30,
+    "let pods rest for ever that did not come to their room": 30,
     "place pods beyond the quota of their namespace": 30,
 }
 
