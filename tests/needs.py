@@ -149,8 +149,10 @@ def prepare_chosen(names: Collection[str], say: Progress) -> None:
 
     Concurrent processes wait for each other.
     """
-    with locked(cache_root() / "needs.lock"):
-        prepare({name: NEEDS[name] for name in NEEDS if name in names}, say)
+    chosen = {name: NEEDS[name] for name in NEEDS if name in names}
+    if chosen:
+        with locked(cache_root() / "needs.lock"):
+            prepare(chosen, say)
 
 
 def need(name: str) -> Path:
