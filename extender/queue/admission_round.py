@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, zip_longest
+from math import inf
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
@@ -48,9 +49,9 @@ class AdmissionRound:
     ``is_passed_over`` returns whether an entry holds up nobody, also without ``backfill``: it would
     not fit even if all pods ended. One that needs more than the whole quota holds up nobody either.
 
-    ``is_cut_short`` says that the last round has ended by its time and the last entry did fit.
-    ``without_room`` are the entries for which there was no room when they were last tried, those of
-    the last round in its order and then those that it did not reach.
+    ``is_cut_short`` says that the last round has ended by its time while entries did fit.
+    ``without_room`` are the entries for which there was no room when they were last tried, in
+    order.
     """
 
     def __init__(
@@ -108,10 +109,11 @@ class AdmissionRound:
 
     async def _try_all(self, admitted: Admitted) -> None:
         """Try entries until the round ends."""
-        left = await self._try_some(FRONT_SECONDS, (), admitted)
+        backfill = self._settings.backfill  # without it, nothing comes before the first no anyway
+        left = await self._try_some(FRONT_SECONDS if backfill else inf, (), admitted)
         self._is_incomplete = self.is_cut_short
         if not self.is_cut_short:
-            turns = self._by_turns(left if self._settings.backfill else self._aside)
+            turns = self._by_turns(left if backfill else self._aside)
             self._order = self._new_order()
             self._is_incomplete = bool(await self._try_some(TURNS_SECONDS, turns, admitted))
 
@@ -120,8 +122,8 @@ class AdmissionRound:
     ) -> list[tuple[Standing, Entry]]:
         """Try entries in order, and then others; return what is left.
 
-        That ends once it has found for so many ``seconds`` that there is no room, unless nothing
-        may pass the first no anyway, or after FITTING_SECONDS in which entries did fit.
+        That ends at an entry that nothing may pass, once it has found for so many ``seconds`` that
+        there is no room, or after FITTING_SECONDS in which entries did fit.
         """
         slices, turns = self._planning.slices, deque(others)
         began, wasted, examined = slices.spent, 0.0, 0
@@ -130,7 +132,7 @@ class AdmissionRound:
             if examined % EXAMINED_A_STEP == 0:  # most need no plan, which pauses by itself
                 await slices.pause()
             self.is_cut_short = slices.spent - began - wasted > FITTING_SECONDS
-            if self.is_cut_short or (wasted > seconds and self._settings.backfill):
+            if self.is_cut_short or wasted > seconds:
                 return [found, *self._order.entries(), *turns]
             (standing, entry), before = found, slices.spent
             self._tried_in[standing.owner] = self._number
