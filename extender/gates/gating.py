@@ -17,7 +17,6 @@ from gpushare.contract import (
     LABEL_KUEUE_GROUP,
     LABEL_POD_GROUP,
 )
-from gpushare.objects.model import OwnerReference
 from gpushare.objects.scheduling import SchedulingGate
 
 
@@ -31,18 +30,45 @@ class _Annotations(msgspec.Struct, frozen=True):
     kueue_group: str = msgspec.field(name=ANNOTATION_KUEUE_GROUP, default="")
 
 
+class _Owner(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    controller: bool | None = None
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: _Labels | None = None
     annotations: _Annotations | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    owner_references: tuple[_Owner, ...] | None = None
 
 
 class _Group(msgspec.Struct, frozen=True, rename="camel"):
     pod_group_name: str | None = None
 
 
+class _Field(msgspec.Struct, frozen=True):
+    key: str = ""
+
+
+class _Term(msgspec.Struct, frozen=True, rename="camel"):
+    match_fields: tuple[_Field, ...] | None = None
+
+
+class _Terms(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: tuple[_Term, ...] | None = None
+
+
+class _NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
+    required_during_scheduling_ignored_during_execution: _Terms | None = None
+
+
+class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
+    affinity: _Affinity | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     scheduling_group: _Group | None = None
     containers: tuple[Container, ...] | None = None
@@ -82,10 +108,24 @@ def _is_meant(pod: _Pod) -> bool:
     A pod that is created with a node, such as the mirror of a static pod, cannot have a gate. Pods
     of DaemonSets belong to their nodes.
     """
-    owners = pod.metadata.owner_references or ()
-    if pod.spec.node_name or any(owner.kind == "DaemonSet" for owner in owners):
+    if pod.spec.node_name or _is_of_a_daemon_set(pod):
         return False
     return _asks_for_memory(pod.spec) or _is_of_a_gang(pod)
+
+
+def _is_of_a_daemon_set(pod: _Pod) -> bool:
+    """Return whether a DaemonSet controls a pod that can be on one node only.
+
+    The DaemonSet controller gives each pod its node as required affinity, in every term
+    (pkg/controller/daemon/util/daemonset_util.go, ReplaceDaemonSetPodNodeNameNodeAffinity).
+    """
+    affinity = (pod.spec.affinity or _Affinity()).node_affinity or _NodeAffinity()
+    required = affinity.required_during_scheduling_ignored_during_execution or _Terms()
+    terms = required.node_selector_terms or ()
+    return any(
+        owner.controller and (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet")
+        for owner in pod.metadata.owner_references or ()
+    ) and any(field.key == "metadata.name" for term in terms for field in term.match_fields or ())
 
 
 def _asks_for_memory(spec: _Spec) -> bool:

@@ -216,6 +216,11 @@ def test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_p
         kind: {"aliyun.com/gpu-mem": "1"} for kind in ("limits", "requests")
     }
     daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
+    node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["p1"]}]}
+    required = {"nodeSelectorTerms": [node]}
+    on_its_node = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    owned = {"ownerReferences": [daemons]}
+    controlled = {"ownerReferences": [{**daemons, "controller": True}]}
     other = {"name": OTHER}
     meant = [
         (pod("gpu", 1), [GATE]),
@@ -226,6 +231,8 @@ def test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_p
         (labelled("kueue", "kueue.x-k8s.io/pod-group-name"), [GATE]),
         (pod("note", metadata={"annotations": {"kueue.x-k8s.io/pod-group-name": "g"}}), [GATE]),
         (pod("foreign", 1, schedulingGates=[other]), [GATE, OTHER]),
+        (pod("owned", 1, metadata=owned, affinity=on_its_node), [GATE]),
+        (pod("anywhere", 1, metadata=controlled), [GATE]),
         (gated("own"), [GATE]),
         (gated("both", OTHER), [GATE, OTHER]),
     ]
@@ -233,7 +240,7 @@ def test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_p
         (pod("cpu"), []),
         (pod("foreign-cpu", schedulingGates=[other]), [OTHER]),
         (labelled("bound", "scheduling.x-k8s.io/pod-group", nodeName="p1"), []),
-        (pod("daemon", 1, metadata={"ownerReferences": [daemons]}), []),
+        (pod("daemon", 1, metadata=controlled, affinity=on_its_node), []),
         (labelled("no-gang", "app"), []),
     ]
     for described, gates in meant + others:

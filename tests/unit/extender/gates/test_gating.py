@@ -26,21 +26,56 @@ from tests.unit.extender.decisions.test_scheduler_name import containers
 LABELS = (LABEL_GANG, LABEL_POD_GROUP, LABEL_KUEUE_GROUP)
 OURS = {"name": GATE_ADMISSION}
 others = st.lists(st.sampled_from(["a.io/x", "b.io/y", "z"]), unique=True, max_size=2)
+ON_ONE_NODE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+ELSEWHERE = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+affinities = st.sampled_from(
+    [
+        *(
+            [
+                {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": terms
+                        }
+                    }
+                }
+                for terms in (
+                    [ON_ONE_NODE],
+                    [ON_ONE_NODE],
+                    [ELSEWHERE],
+                    [{"matchFields": None}],
+                    None,
+                )
+            ]
+        ),
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}},
+        {"nodeAffinity": None},
+        {},
+        None,
+    ]
+)
 gates = st.none() | st.tuples(others, st.booleans()).map(
     lambda found: [{"name": name} for name in found[0]] + [OURS] * found[1]
 )
 specs = st.fixed_dictionaries(
     {},
     optional={
-        "nodeName": st.sampled_from(["", "n1"]),
+        "nodeName": st.sampled_from(["", "", "n1"]),
+        "affinity": affinities,
         "containers": containers,
         "initContainers": containers,
         "schedulingGates": gates,
         "schedulingGroup": st.sampled_from([None, {}, {"podGroupName": ""}, {"podGroupName": "g"}]),
     },
 )
-owners = st.sampled_from(["DaemonSet", "Job", "ReplicaSet"]).map(
-    lambda kind: {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u"}
+owners = st.fixed_dictionaries(
+    {
+        "apiVersion": st.sampled_from(["apps/v1", "apps/v1", "tenant.example/v1"]),
+        "kind": st.sampled_from(["DaemonSet", "DaemonSet", "Job"]),
+        "name": st.just("o"),
+        "uid": st.just("u"),
+    },
+    optional={"controller": st.sampled_from([True, True, False, None])},
 )
 metadata = st.fixed_dictionaries(
     {"name": st.just("p")},
@@ -80,7 +115,7 @@ def gated(asked: bytes, spec: dict[str, Any]) -> list[Any]:
 def is_meant(spec: dict[str, Any], meta: dict[str, Any]) -> bool:
     if spec.get("nodeName"):
         return False
-    if any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences") or ()):
+    if is_of_a_daemon_set(spec, meta):
         return False
     asks = any(
         RESOURCE_MEMORY in ((each.get("resources") or {}).get(kind) or {})
@@ -95,6 +130,17 @@ def is_meant(spec: dict[str, Any], meta: dict[str, Any]) -> bool:
     return bool(asks or named or any(labels.get(key) for key in LABELS))
 
 
+def is_of_a_daemon_set(spec: dict[str, Any], meta: dict[str, Any]) -> bool:
+    owners = meta.get("ownerReferences") or ()
+    found = [
+        owner
+        for owner in owners
+        if owner["apiVersion"] == "apps/v1" and owner["kind"] == "DaemonSet"
+    ]
+    on_one_node = "metadata.name" in json.dumps(spec.get("affinity"))
+    return on_one_node and any(owner.get("controller") for owner in found)
+
+
 @given(specs, metadata)
 def test_a_pod_that_is_meant_has_the_gate_once_and_gates_of_others_stay(spec, meta):
     before = spec.get("schedulingGates") or []
@@ -105,6 +151,19 @@ def test_a_pod_that_is_meant_has_the_gate_once_and_gates_of_others_stay(spec, me
         assert after == before
     again = {**spec, "schedulingGates": after}
     assert gated(review(again, meta), again) == after
+
+
+def test_an_owner_of_the_kind_daemon_set_alone_is_no_way_around_the_gate():
+    spec = {"containers": [{"resources": {"limits": {RESOURCE_MEMORY: "1"}}}]}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "u"}
+    meta = {"name": "p", "ownerReferences": [owner]}
+    required = {"nodeSelectorTerms": [ON_ONE_NODE]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert gated(review(spec, meta), spec) == [OURS]
+    assert gated(review({**spec, "affinity": affinity}, meta), spec) == [OURS]
+    owner["controller"] = True
+    assert gated(review(spec, meta), spec) == [OURS]
+    assert gated(review({**spec, "affinity": affinity}, meta), spec) == []
 
 
 @pytest.mark.parametrize(
