@@ -41,8 +41,8 @@ class CardAccount(msgspec.Struct, gc=False, frozen=True):
     """Units of one card. ``free`` is at least 0; ``overcommitted`` is what exceeds the card.
 
     ``unplaced`` are units of pods that may run on any card of the node, ``reserved`` those of
-    reserves and holds, ``claimed`` those of claims that count against the pod in question. ``free``
-    is computed once because filter reads it for thousands of nodes.
+    reserves and holds, ``claimed`` those of claims, as far as these count against the pod in
+    question. ``free`` is computed once because filter reads it for thousands of nodes.
     """
 
     card: Card
@@ -154,13 +154,9 @@ class NodeEntry(msgspec.Struct, gc=False, eq=False):
 
     def _all_counts(self, besides: str, priority: int | None) -> bool:
         """Return whether everything here counts against the pod ``besides`` of this priority."""
-        if besides in self.reserves or besides in self.held:
+        if besides in self.reserves or besides in self.held or besides in self.claimed:
             return False
-        claimed = self.claimed
-        return not claimed or (
-            besides not in claimed
-            and all(holder.counts(priority) for holder, _ in claimed.values())
-        )
+        return priority is None or all(holder.counts(priority) for holder, _ in self.slots)
 
     def _computed(self, inventory: Inventory, besides: str, priority: int | None) -> NodeAccount:
         used: dict[str, int] = {}

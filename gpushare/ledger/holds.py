@@ -27,16 +27,21 @@ class Slot(msgspec.Struct, gc=False, frozen=True):
     requests: Requests = ()
 
 
+HOLD_PRIORITY: Final = 2**31  # above every pod's: such a hold counts against all
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Free resources kept for ``owner`` (a pod's uid or a gang's name); no other pod gets them.
+    """Free resources kept for ``owner`` (a pod's uid or a gang's name).
 
-    ``expires_at`` is in seconds of a monotonic clock.
+    They count against pods of ``priority`` or lower. Whoever gives them to a pod of higher priority
+    drops the hold. ``expires_at`` is in seconds of a monotonic clock.
     """
 
     owner: str
     slots: tuple[Slot, ...]
     expires_at: float
+    priority: int = HOLD_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,8 @@ _COUNTED_BY_CARD: Final = frozenset({RESOURCE_MEMORY, RESOURCE_COUNT})
 # The uid of the pod that a slot is pinned to; else owner, slot and the number of equal ones so far.
 SlotKey = str | tuple[str, Slot, int]
 
-HOLD_PRIORITY: Final = 2**31  # above every pod's: a hold counts against all
 
-
-class Holder(msgspec.Struct, gc=False, frozen=True):
+class Holder(msgspec.Struct, gc=False):
     """Whose a slot is; all slots of a hold or claim share one holder."""
 
     kind: type[Kept]
@@ -75,14 +78,11 @@ class Holder(msgspec.Struct, gc=False, frozen=True):
         return priority is None or self.priority >= priority
 
     def kept(self, slots: Iterable[Slot], expires_at: float) -> Kept:
-        if self.kind is Hold:
-            return Hold(self.owner, tuple(slots), expires_at)
-        return Claim(self.owner, tuple(slots), expires_at, self.priority)
+        return self.kind(self.owner, tuple(slots), expires_at, self.priority)
 
 
 def holder_of(kept: Kept) -> Holder:
-    priority = kept.priority if isinstance(kept, Claim) else HOLD_PRIORITY
-    return Holder(type(kept), kept.owner, priority)
+    return Holder(type(kept), kept.owner, kept.priority)
 
 
 def requests_kept(kind: type[Kept], slot: Slot) -> Requests:

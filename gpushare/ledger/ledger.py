@@ -140,6 +140,10 @@ class Ledger:
         """Set when an owner's hold expires; return whether it has one. No node is touched."""
         return self._plans.renew(owner, expires_at)
 
+    def make_firm(self, owner: str) -> None:
+        """Let an owner's hold, if it has one, count against pods of every priority."""
+        self._plans.make_firm(owner)
+
     def drop(self, kind: type[Kept], owner: str) -> Kept | None:
         """Drop an owner's hold or claim and return it; None if it had none."""
         return self._plans.drop(kind, owner)
@@ -213,7 +217,7 @@ class Ledger:
         return self._nodes_of_reserve.get(pod_uid, _NONE).union(pinned)
 
     def outranked(self, priority: int) -> set[str]:
-        """Return the nodes with claims that do not count against a pod of this priority."""
+        """Return the nodes with holds or claims that do not count for a pod of this priority."""
         return self._plans.outranked(priority)
 
     def has_reserve(self, pod_uid: str) -> bool:
@@ -258,7 +262,7 @@ class Ledger:
         """Return the used and free units of ``node``; None if it has no cards.
 
         Reserves and slots of the pod ``besides`` do not count. ``priority`` is that of the pod in
-        question: claims below it do not count; None counts all claims.
+        question: holds and claims below it do not count; None counts all.
         """
         entry = self._nodes.get(node)
         if entry is None:

@@ -9,13 +9,22 @@ from collections.abc import Callable, Container, Iterable, Iterator, MutableMapp
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpushare.ledger.holds import Claim, Hold, Holder, Kept, Slot, SlotKey, holder_of
+from gpushare.ledger.holds import (
+    HOLD_PRIORITY,
+    Claim,
+    Hold,
+    Holder,
+    Kept,
+    Slot,
+    SlotKey,
+    holder_of,
+)
 from gpushare.ledger.overlay import Overlay, is_own
 
 Change = Callable[[Holder, SlotKey, Slot], None]
 _PlanKey = tuple[type[Kept], str]
 _KINDS: Final[tuple[type[Kept], ...]] = (Hold, Claim)
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NOBODY: Final[frozenset[_PlanKey]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -33,10 +42,10 @@ class _Plan:
 class PlanMaps:
     plans: MutableMapping[_PlanKey, _Plan] = field(default_factory=dict)
     owners: MutableMapping[tuple[type[Kept], str], str] = field(default_factory=dict)  # by pod
-    claims: MutableMapping[int, frozenset[str]] = field(default_factory=dict)  # by priority
+    ranked: MutableMapping[int, frozenset[_PlanKey]] = field(default_factory=dict)  # by priority
 
     def overlay(self) -> "PlanMaps":
-        return PlanMaps(Overlay(self.plans), Overlay(self.owners), Overlay(self.claims))
+        return PlanMaps(Overlay(self.plans), Overlay(self.owners), Overlay(self.ranked))
 
 
 class Plans:
@@ -47,7 +56,7 @@ class Plans:
 
     def __init__(self, maps: PlanMaps, put: Change, take: Change) -> None:
         self.maps = maps
-        self._plans, self._owners, self._claims = maps.plans, maps.owners, maps.claims
+        self._plans, self._owners, self._ranked = maps.plans, maps.owners, maps.ranked
         self._put, self._take = put, take
 
     def keep(self, kept: Kept, bound: Container[str]) -> None:
@@ -59,6 +68,7 @@ class Plans:
         if before is not None:
             old = before.slots
             if before.holder == holder:
+                holder = before.holder  # all slots have the same one
                 same = {key: slot for key, slot in old.items() if new.get(key) == slot}
             for key, slot in old.items():
                 if key not in same:
@@ -108,6 +118,13 @@ class Plans:
         self._own((Hold, owner)).expires_at = expires_at
         return True
 
+    def make_firm(self, owner: str) -> None:
+        """Let a hold count against all pods. Nothing changes for those it counted against."""
+        plan = self._plans.get((Hold, owner))
+        if plan is not None and plan.holder.priority < HOLD_PRIORITY:
+            self._unrank(plan.holder)
+            plan.holder.priority = HOLD_PRIORITY
+
     def expired(self, now: float) -> list[Holder]:
         return [plan.holder for plan in self._plans.values() if plan.expires_at <= now]
 
@@ -139,13 +156,13 @@ class Plans:
         return [slot for slot in found if slot is not None]
 
     def outranked(self, priority: int) -> set[str]:
-        """Return the nodes with claims below this priority; without claims this costs nothing."""
+        """Return the nodes with holds and claims below this priority; without any it is free."""
         return {
             slot.node
-            for below, owners in self._claims.items()
+            for below, keys in self._ranked.items()
             if below < priority
-            for owner in owners
-            for slot in self._plans[Claim, owner].slots.values()
+            for key in keys
+            for slot in self._plans[key].slots.values()
         }
 
     def holders(self) -> list[Holder]:
@@ -177,18 +194,21 @@ class Plans:
     def _add(self, plan: _Plan) -> None:
         holder = plan.holder
         self._plans[holder.kind, holder.owner] = plan
-        if holder.kind is Claim:
-            owners = self._claims.get(holder.priority, _NOBODY)
-            self._claims[holder.priority] = owners | {holder.owner}
+        if holder.priority < HOLD_PRIORITY:
+            keys = self._ranked.get(holder.priority, _NOBODY)
+            self._ranked[holder.priority] = keys | {(holder.kind, holder.owner)}
 
     def _delete(self, holder: Holder) -> None:
         del self._plans[holder.kind, holder.owner]
-        if holder.kind is Claim:
-            owners = self._claims[holder.priority] - {holder.owner}
-            if owners:
-                self._claims[holder.priority] = owners
-            else:
-                del self._claims[holder.priority]
+        if holder.priority < HOLD_PRIORITY:
+            self._unrank(holder)
+
+    def _unrank(self, holder: Holder) -> None:
+        keys = self._ranked[holder.priority] - {(holder.kind, holder.owner)}
+        if keys:
+            self._ranked[holder.priority] = keys
+        else:
+            del self._ranked[holder.priority]
 
     def _own(self, key: _PlanKey) -> _Plan:
         """Return a plan to be changed: an overlay changes a copy."""

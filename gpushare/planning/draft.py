@@ -23,8 +23,8 @@ _number = attrgetter("number")
 class Besides:
     """The world without what holds and claims keep for the pods ``uids``.
 
-    Pods that are ``gone`` do not count either, nor claims below ``priority``; None counts all other
-    claims. ``nodes`` are where claims, these slots and these pods were when this was made.
+    Pods that are ``gone`` do not count either, nor holds and claims below ``priority``; None counts
+    all others. ``nodes`` are where these, these slots and these pods were when this was made.
 
     A claim and the pods that are evicted for it count once in a node's resources.
     """
@@ -94,7 +94,7 @@ class Besides:
             for kept, slot in ledger.slots_on(name)
             if slot.pod_uid in self._uids
             and ledger.reserve_of(slot.pod_uid, name) is None
-            and (isinstance(kept, Hold) or priority is None or kept.priority >= priority)
+            and (priority is None or kept.priority >= priority)
         ]
 
 

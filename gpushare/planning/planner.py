@@ -49,9 +49,9 @@ class Planner:
     def plan(self, ask: Ask, gone: Gone = NOBODY) -> Generator[None, None, Plan | NoPlan]:
         """Return slots for the members, or why there are none, in steps of at most 2 ms.
 
-        Pods that are ``gone`` do not count. Room that is claimed for less important pods is used
-        only if the members do not fit without it. The cluster may change between steps. The slots
-        fit at the moment at which they are returned, so take them before anything else runs.
+        Pods that are ``gone`` do not count. Room that is held or claimed for less important pods is
+        used only if the members do not fit without it. The cluster may change between steps. The
+        slots fit at the moment at which they are returned, so take them before anything else runs.
         """
         if ask.least > len(ask.members):
             raise ValueError(f"{ask.least} slots for {len(ask.members)} members: ask for fewer")
@@ -64,6 +64,9 @@ class Planner:
         if (yield from is_too_much(self._world, self.indexes.names, ask, groups)):
             return NoPlan(TOO_MANY_KINDS, gave_up=True)
         priority = min(pod.priority for pod in ask.members)
+        own = self._world.ledger.hold_of(ask.owner)
+        if own is not None:  # other members may be less important
+            priority = min(priority, own.priority)
         found: Plan | NoPlan
         if self._world.ledger.outranked(priority):
             found = yield from self._planned(ask, groups, gone, None)
