@@ -25,12 +25,12 @@ class Callers:
 
     def note(self, pod: Pod) -> None:
         """Take note that the scheduler of a pod has asked about it."""
-        self._names.add(_scheduler_of(pod))
+        self._names.add(pod.spec.scheduler_name or DEFAULT_SCHEDULER)
 
     def ask_about(self, pod: Pod) -> bool:
         """Return whether the scheduler of a pod asks this extender about it."""
-        return _scheduler_of(pod) in self._names
+        return self.are_ours((pod.spec.scheduler_name or "",))
 
-
-def _scheduler_of(pod: Pod) -> str:
-    return pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    def are_ours(self, schedulers: Iterable[str]) -> bool:
+        """Return whether all schedulers of these names ask; an empty name is the default one."""
+        return all((name or DEFAULT_SCHEDULER) in self._names for name in schedulers)

@@ -22,13 +22,16 @@ _UNSTATED: Final = {Source.LABELS: reasons.NO_MINIMUM, Source.KUEUE: reasons.NO_
 
 
 class _Statement(msgspec.Struct, gc=False, frozen=True):
-    """What one member says; ``rank`` is None if it does not count."""
+    """What one member says; ``rank`` is None if it does not count.
+
+    ``scheduler`` is the name of the one that has to place it; None if it has a node.
+    """
 
     rank: Rank | None
     minimum: int | Reason | None
     zone_key: str | Reason
     priority: int
-    is_bound: bool
+    scheduler: str | None
     uses_gpu: bool
     is_gated: bool
     is_plain: bool
@@ -42,7 +45,8 @@ class Group:
     ``gated`` are the numbers of members that count and have a node, or our gate; ``begun`` is the
     number of those bound that request GPU memory: kube-scheduler binds the others by itself.
     ``created`` is the earliest creation timestamp that a member has had: a gang keeps its place if
-    a member is replaced. ``unreadable`` says of which sources PodGroups cannot be read, and why.
+    a member is replaced. ``schedulers`` counts members that count and have no node, by the name of
+    their scheduler. ``unreadable`` says of which sources PodGroups cannot be read, and why.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Group:
         self.key, self.pod_group = key, pod_group
         self.version = self.bound = self.begun = self.gated = self._not_plain = self._ours = 0
         self.created = ""
+        self.schedulers: Counter[str] = Counter()
         self._unreadable = unreadable
         self._members: dict[str, Pod] = {}
         self._stated: dict[str, _Statement] = {}
@@ -136,10 +141,13 @@ class Group:
 
     @property
     def priority(self) -> int:
-        """Return the lowest priority of the members that count, unless the PodGroup has one."""
-        if self.pod_group is not None and self.pod_group.priority is not None:
-            return self.pod_group.priority
-        return min(self._priorities, default=0)
+        """Return the lowest priority of the members that count, and of the PodGroup if it has one.
+
+        A quota for a PriorityClass counts pods, so a PodGroup cannot make them more important.
+        """
+        lowest = min(self._priorities, default=0)
+        stated = self.pod_group.priority if self.pod_group is not None else None
+        return lowest if stated is None else min(stated, lowest)
 
     @property
     def zone_key(self) -> str:
@@ -200,8 +208,13 @@ class Group:
             _take(self._zone_keys, stated.zone_key)
 
     def _add(self, stated: _Statement, by: int) -> None:
-        self.bound += by * stated.is_bound
-        self.begun += by * (stated.is_bound and stated.uses_gpu)
+        if stated.scheduler is None:
+            self.bound += by
+            self.begun += by * stated.uses_gpu
+        else:
+            self.schedulers[stated.scheduler] += by
+            if not self.schedulers[stated.scheduler]:
+                del self.schedulers[stated.scheduler]
         self.gated += by * stated.is_gated
         self._not_plain += by * (not stated.is_plain)
         for name in stated.resources:
@@ -228,7 +241,7 @@ def _statement(pod: Pod, source: Source) -> _Statement:
         minimum_of(pod, source),
         zone_key_of(pod),
         pod.priority,
-        bool(pod.node),
+        None if pod.node else pod.spec.scheduler_name or "",
         asks_for_share(pod),
         pod.has_our_gate,
         pod.is_plain,

@@ -46,6 +46,10 @@ TWO_ZONES: Final = Reason(
     "the pod's gang names different node labels for its zone: use one key in all annotations "
     "gpushare.aliyun.com/gang-zone and in the topology of the PodGroup"
 )
+NOT_ASKED: Final = Reason(
+    "a member of the pod's gang is left to a scheduler (spec.schedulerName) that does not ask "
+    "gpushare's extender: give all members the name of one that does"
+)
 TOO_MANY: Final = Reason("the pod's gang has more members than gpushare plans together")
 
 # Of a gang in which nothing is wrong.

@@ -234,11 +234,12 @@ def test_why_pod_groups_cannot_be_read_is_the_problem_of_gangs_that_need_one():
     assert groups.of("default-b").problem == reasons.NOT_SERVED
 
 
-def test_a_native_group_states_priority_and_zone():
-    said = PodGroup(NATIVE, 2, zone_key="rack", priority=7)
+@pytest.mark.parametrize(("stated", "counts"), [(7, 5), (3, 3)])
+def test_a_native_group_states_its_zone_and_a_priority_up_to_that_of_its_pods(stated, counts):
+    said = PodGroup(NATIVE, 2, zone_key="rack", priority=stated)
     pod = member("a", source=Source.NATIVE, priority=5, zone_key="rack")
     group = only(groups_of(pod, pod_groups=(said,)))
-    assert (group.priority, group.zone_key, group.problem) == (7, "rack", None)
+    assert (group.priority, group.zone_key, group.problem) == (counts, "rack", None)
 
 
 def test_a_gang_has_one_zone_label():
