@@ -104,6 +104,13 @@ ANNOTATION_ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
 ANNOTATION_INIT_ALLOCATION: Final = "gpushare.aliyun.com/init-allocation"
 ANNOTATION_CARDS: Final = "gpushare.aliyun.com/cards"
 
+# Pod annotation, extender, written with the Binding of a member of a gang: whether the minimum is
+# bound with it, or was before. A new leader knows by it which gangs have been whole.
+ANNOTATION_GANG: Final = "gpushare.aliyun.com/gang"
+GANG_STARTING: Final = "starting"
+GANG_COMPLETING: Final = "completing"  # whole if the Bindings under way succeed
+GANG_WHOLE: Final = "whole"
+
 # Pod annotations, device plugin: when and where the pod really runs.
 ANNOTATION_ASSIGN_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSIGN_TIME"
 ANNOTATION_RUNNING_ON: Final = "gpushare.aliyun.com/running-on"

@@ -15,6 +15,8 @@ from extender.binding.timing import (
     WRITE_SECONDS,
 )
 from extender.decisions.autoscaling.placeholders import PLACEHOLDER, is_placeholder
+from extender.decisions.gangs import written
+from extender.decisions.gangs.giving_way import binding_begins
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.wire import BindingArgs
 from gpushare.annotations import pod_annotations
@@ -206,13 +208,15 @@ class Binder:
                 assume_time_ns=self._clock.wall_ns(),
             )
         ledger.reserve(reserve)
+        gangs = self._scheduling.gangs
+        binding_begins(gangs, pod, node)
         annotations = pod_annotations.decision_annotations(
             request,
             placement.cards,
             is_legacy=placement.is_legacy,
             assume_time_ns=reserve.assume_time_ns,
         )
-        return _Decision(reserve, annotations)
+        return _Decision(reserve, annotations | written.annotations_for(gangs, pod))
 
     def _placement_of(self, reserve: Reserve, pod: Pod) -> Placement:
         account = self._ledger.account(reserve.node, besides=reserve.pod_uid)

@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS
+from extender.decisions.gangs.giving_way import make_way
 from extender.decisions.gangs.plans import GangPlans
 from extender.decisions.queue.heads import nodes_for
 from extender.decisions.scheduling import Scheduling
@@ -120,7 +121,7 @@ class GangPlanning:
                 return Kept.NO_ROOM
             if not all(may_use(slot.node) for slot in found.slots):
                 return Kept.DENIED
-            self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
+            self._keep(ask.owner, found.slots, pods, expires_at)
             return Kept.KEPT
 
     async def has_room_for(self, ask: Ask) -> bool:
@@ -146,10 +147,17 @@ class GangPlanning:
             self._ledger.drop(Claim, owner)
             if group is None:
                 expires_at = self._gangs.state.clock.monotonic() + HELD_SECONDS
-                self._ledger.keep(Hold(owner, tuple(slots), expires_at))
+                self._keep(owner, slots, pods, expires_at)
             else:
                 self._plans.take(group, Plan(tuple(slots)))
             return True
+
+    def _keep(
+        self, owner: str, slots: Sequence[Slot], pods: Mapping[str, Pod], expires_at: float
+    ) -> None:
+        self._ledger.keep(Hold(owner, tuple(slots), expires_at))
+        asked = min(pods[slot.pod_uid].priority for slot in slots)
+        make_way(self._gangs, {slot.node for slot in slots}, asked, owner)
 
     async def _made(self, ask: Ask) -> Plan | NoPlan:
         began = time.perf_counter()

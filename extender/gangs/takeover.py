@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 import msgspec
 
+from extender.decisions.gangs import written
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
 from extender.gangs.ended import EndedMembers
@@ -39,7 +40,8 @@ class Takeover:
     had lost its room, may get what was reserved: nothing shows for which it was. Members beyond the
     minimum get none now, which another gang that has begun may need.
 
-    The API server says how many members have succeeded, and whether a gang has worked for long.
+    Bindings say whether a gang has been whole, and the API server how many members have succeeded
+    and when the first was bound.
     What it does not answer in time is asked later: long before anybody is evicted.
     """
 
@@ -86,23 +88,34 @@ class Takeover:
         async with self._places:
             is_known = await self._ended.count(group, self._gangs.record(group))
             if not self._gangs.record(group).is_whole:
-                age = await self._age(group)
+                now, age = await self._age(group)
                 is_known &= age is not None
                 if age is not None:
-                    self._gangs.has_begun(group, age)
+                    has_lost = self._has_lost(group, now - timedelta(seconds=age))
+                    written.take_over(self._gangs, group, age, has_lost=has_lost)
         self._retries.tried(owner, landed=is_known)
         if is_known:
             self._unknown.discard(owner)
 
-    async def _age(self, group: Group) -> float | None:
-        """Return how long ago the first member was bound, in seconds.
+    def _has_lost(self, group: Group, begun: datetime) -> bool:
+        """Return whether members must have gone since the first one was bound.
+
+        All up to the minimum existed then.
+        """
+        created = (pod.metadata.creation_timestamp for pod in group.present())
+        old = sum(bool(at) and datetime.fromisoformat(at) <= begun for at in created if at)
+        return old + self._gangs.record(group).ended < group.minimum
+
+    async def _age(self, group: Group) -> tuple[datetime, float | None]:
+        """Return the time, and how long ago the first member was bound, in seconds.
 
         Both times are the API server's. None if it does not say. kube-scheduler binds members
         without GPU memory by itself: they do not show what the gang was.
         """
+        now = datetime.now(UTC)
         bound = [pod for pod in self._gangs.progress(group).bound if asks_for_share(pod)]
         if not bound:
-            return 0.0
+            return now, 0.0
         pod = min(bound, key=_decided_at)
         path = paths.pod_path(pod.metadata.namespace, pod.metadata.name)
         try:
@@ -112,8 +125,8 @@ class Takeover:
             ages = [now - datetime.fromisoformat(at) for at in found.scheduled_at()]
         except (ApiError, OSError, ValueError) as err:
             log.warning("age of a binding is unknown", extra={"pod": pod.key, "why": repr(err)})
-            return None
-        return max((age.total_seconds() for age in ages), default=0.0)
+            return now, None
+        return now, max((age.total_seconds() for age in ages), default=0.0)
 
 
 def _decided_at(pod: Pod) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Iterator
+from math import inf
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
@@ -23,7 +24,8 @@ from gpushare.objects.model import Pod
 
 EVERY_SECONDS: Final = 0.1
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
-POKE_AGAIN_SECONDS: Final = 10.0
+POKE_AGAIN_SECONDS: Final = 10.0  # the second time twice as long, and so on
+MOST_POKE_SECONDS: Final = 320.0
 NOMINATED_NODES: Final = 2000  # in the cluster, from which a nomination saves more than it costs
 SHOWN_SECONDS: Final = 2.0  # in which the watch should have shown that a gate is gone
 
@@ -66,7 +68,7 @@ class Admission:
         self._releasing: set[str] = set()  # uids
         self._released: dict[str, float] = {}  # by uid, when, as long as the watch may not show it
         self._retries: Retries[str] = Retries(gangs.state.clock, 1.0, 60.0)
-        self._poked: dict[str, float] = {}  # by uid, when
+        self._poked: dict[str, tuple[float, float]] = {}  # by uid: when, and for how long
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -195,9 +197,17 @@ class Admission:
             self._state.ledger.drop_slot(pod.uid)
 
     def _poke_late(self, tasks: asyncio.TaskGroup) -> Generator[None, None, None]:
-        """Poke ungated members with slots about which kube-scheduler has not asked."""
+        """Poke ungated members with slots about which kube-scheduler has not asked.
+
+        A member that was poked and is not bound is poked once more for each plan, and less and less
+        often in between.
+        """
         now = self._state.clock.monotonic()
-        self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
+        self._poked = {
+            uid: (at, pause)
+            for uid, (at, pause) in self._poked.items()
+            if now - at < 2 * MOST_POKE_SECONDS
+        }
         for group in self._stages.complete():
             yield
             if group is None:
@@ -208,8 +218,10 @@ class Admission:
                 continue
             for pod in self._gangs.progress(group).slotted:
                 is_asked = pod.uid in record.offered and self._state.is_plain(group)
-                if not (pod.gates or is_asked or pod.uid in self._poked):
-                    self._poked[pod.uid] = now
+                at, pause = self._poked.get(pod.uid, (-inf, POKE_AGAIN_SECONDS / 2))
+                is_due = at < record.held_at or now - at >= pause
+                if is_due and not (pod.gates or is_asked):
+                    self._poked[pod.uid] = now, min(2 * pause, MOST_POKE_SECONDS)
                     tasks.create_task(self._poke(pod))
                     yield
 

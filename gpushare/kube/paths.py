@@ -58,6 +58,10 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
 
 
+def job_path(namespace: str, name: str) -> str:
+    return f"{resources_path('batch', 'v1')}/namespaces/{_segment(namespace)}/jobs/{_segment(name)}"
+
+
 def node_path(name: str) -> str:
     return f"/api/v1/nodes/{_segment(name)}"
 

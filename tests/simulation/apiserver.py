@@ -98,18 +98,16 @@ class ApiServer:
         """Do what is requested, now."""
         parts = tuple(request.path.strip("/").split("/"))
         match request.method, parts:
-            case "GET", ("api", "v1", ("pods" | "nodes" | "namespaces") as kind):
+            case "GET", (*_, ("pods" | "nodes" | "namespaces" | "poddisruptionbudgets") as kind):
                 return self._list(kind, request)
-            case "GET", (*_, "poddisruptionbudgets"):
-                return self._list("poddisruptionbudgets", request)
-            case "GET", ("api", "v1", "namespaces", _, "pods"):
-                return self._list("pods", request)
             case _, ("api", "v1", "namespaces", _, "pods", name, *part):
                 return self._answer_about_pod(name, "".join(part), request)
             case "POST", (*_, "selfsubjectaccessreviews"):
                 return Answer(201, msgspec.json.encode({"status": {"allowed": self._may_patch}}))
             case "POST", ("api", "v1", "namespaces", _, "events"):
                 return Answer(201, b"{}")
+            case "GET", ("apis", "batch", "v1", "namespaces", _, "jobs", name):
+                return _not_found(name)  # it is gone: only its pods say who has succeeded
             case "GET", (*_, "leases", name):
                 return self._read("leases", name)
             case "POST", (*_, "leases"):

@@ -15,6 +15,7 @@ from gpushare.answers.group_states import GroupStates
 from gpushare.answers.preemptions import PreemptionFacts
 from gpushare.answers.queue.over_quota import OverQuota, is_over
 from gpushare.groups.group import Group
+from gpushare.groups.reasons import NOT_ASKED
 
 _NANOSECONDS = 1e9
 
@@ -66,6 +67,8 @@ class GangViews:
             evicting=self._evicting(group),
         )
         record = gangs.known(group)
+        if self._is_left_to_others(group, record):
+            found = replace(found, problem=NOT_ASKED, phase=Phase.INVALID)
         if record is None:
             return found
         now = state.clock.monotonic()
@@ -105,10 +108,15 @@ class GangViews:
     def _now(self) -> float:
         return self._state.clock.wall_ns() / _NANOSECONDS
 
+    def _is_left_to_others(self, group: Group, record: GangRecord | None) -> bool:
+        is_complete = (record is not None and record.is_whole) or group.is_ending
+        is_own = group.problem is not None or self._gangs.is_asked_about(group)
+        return not (is_complete or is_own or group.begun)
+
     def _phase(self, group: Group, record: GangRecord | None) -> Phase:
         if (record is not None and record.is_whole) or group.is_ending:
             return Phase.PLACED
-        if group.problem is not None:
+        if group.problem is not None or self._is_left_to_others(group, record):
             return Phase.INVALID
         if record is not None and record.is_broken:
             return Phase.BROKEN

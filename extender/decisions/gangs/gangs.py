@@ -14,9 +14,11 @@ from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.former import FormerGangs
 from extender.decisions.gangs.record import GangRecord, Revision
 from extender.decisions.queue.order import Given, Standing
 from gpushare.annotations.slot_hint import is_released
+from gpushare.contract import ANNOTATION_CARDS
 from gpushare.groups.group import Group
 from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Hold, Slot
@@ -27,13 +29,15 @@ HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bou
 MOST_UNFIT: Final = 64  # members of a gang whose rejected nodes are remembered
 AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
 GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
+MOST_TIMES: Final = 10  # the time of the configuration, which a PodGroup may ask for
 
 
 @dataclass(frozen=True, slots=True)
 class GangPolicy:
     """``complete_seconds`` is how long a gang may take from its first bound member to its minimum.
 
-    A PodGroup may state another time. ``roles`` restrict zones to gangs of some sizes.
+    A PodGroup may state another time, at most MOST_TIMES as long. ``roles`` restrict zones to gangs
+    of some sizes.
     """
 
     complete_seconds: float = 300.0
@@ -68,6 +72,7 @@ class Gangs:
         self.state, self._ledger, self._groups = state, state.ledger, state.groups
         self.policy = policy
         self.records: dict[str, GangRecord] = {}
+        self._former = FormerGangs()
         self.may_keep, self.admits, self.gates_stay = True, False, False
         state.ended_of = self.ended_of
 
@@ -130,7 +135,25 @@ class Gangs:
 
     def complete_seconds(self, group: Group) -> float:
         """Return the time from the first bound member of a gang to its minimum."""
-        return group.complete_seconds or self.policy.complete_seconds
+        configured = self.policy.complete_seconds
+        return min(group.complete_seconds or configured, configured * MOST_TIMES)
+
+    def held_until(self, record: GangRecord) -> float:
+        """Return when the hold of a gang ends that has not begun, if no other member is offered.
+
+        A member about which kube-scheduler never asks must not hold the room for longer than the
+        configuration says, whatever the gang asks for.
+        """
+        latest = record.held_at + self.policy.complete_seconds
+        return min(self.state.clock.monotonic() + HELD_SECONDS, latest)
+
+    def is_asked_about(self, group: Group) -> bool:
+        """Return whether each member without a node is left to a scheduler that asks us.
+
+        kube-scheduler does not ask about members without GPU memory, but a scheduler that asks
+        about the others places them too.
+        """
+        return self.state.callers.are_ours(group.schedulers)
 
     def lacking(self, group: Group, record: GangRecord) -> int:
         """Return how many members up to the minimum have neither a node nor a slot.
@@ -180,7 +203,7 @@ class Gangs:
         for pod in group.present():
             if pod.node and self.state.pod(pod.uid) is None:
                 continue
-            decided = pod.node or self._reserved_on(pod)
+            decided = pod.node or self.reserved_on(pod)
             zone = self._label(decided or self.node_of(pod), group.zone_key)
             if zone is not None and decided:
                 return zone
@@ -194,7 +217,7 @@ class Gangs:
         """
         if not group.zone_key:
             return False
-        nodes = (self._reserved_on(pod) for pod in group.present() if not pod.node)
+        nodes = (self.reserved_on(pod) for pod in group.present() if not pod.node)
         return any(name and self.state.node(name) is None for name in nodes)
 
     def outside(self, group: Group) -> list[Slot]:
@@ -231,6 +254,8 @@ class Gangs:
 
     def member_changed(self, pod: Pod) -> None:
         """Take note that a pod has another gang, node, gate or deletion timestamp."""
+        if pod.node and pod.annotations.get(ANNOTATION_CARDS):
+            self.state.callers.note(pod)  # a former leader was asked about it
         before = self._groups.of(pod.uid)
         if before is None and key_of(pod) is None:
             return
@@ -239,7 +264,7 @@ class Gangs:
         if pod.node or pod.metadata.deletion_timestamp:
             self._ledger.drop_slot(pod.uid)
         if before is not None and before is not after:
-            self._drop(before, pod.uid)
+            self._drop(before, pod)
         if after is not None:
             record = self.records.get(str(after.key))
             if record is not None and pod.node:
@@ -255,9 +280,10 @@ class Gangs:
     def member_gone(self, uid: str) -> None:
         """Take note that a pod has ended or is deleted."""
         group = self._groups.of(uid)
+        pod = group.members[uid] if group is not None else None
         self._groups.forget(uid)
-        if group is not None:
-            self._drop(group, uid)
+        if group is not None and pod is not None:
+            self._drop(group, pod)
 
     def tied(self, group: Group) -> list[Pod]:
         """Return the members without a node that were released into a zone, and must go there."""
@@ -271,19 +297,11 @@ class Gangs:
         record.ended, record.ended_of = number, controllers
         self._check(group)
 
-    def has_begun(self, group: Group, age: float) -> None:
-        """Note how many seconds ago the first member was bound, before this replica decided.
-
-        The time of a gang goes on. If it is over the gang must have been whole: nobody who has
-        worked for long is evicted by mistake.
-        """
-        if not self.is_current(group):
-            return
-        record = self.record(group)
-        if age >= self.complete_seconds(group):
-            self._become_whole(record)
-        elif record.begun_at is not None:
-            record.begun_at = min(record.begun_at, self.state.clock.monotonic() - age)
+    def recall(self, group: Group, record: GangRecord) -> None:
+        """Place members alone that replace the last ones of a gang that was whole."""
+        now, controllers = self.state.clock.monotonic(), map(_controller_uid, group.present())
+        if self._former.includes(record.owner, frozenset(controllers), now):
+            self.become_whole(record)
 
     def broke(self, group: Group) -> None:
         """Let go of all that is kept for a gang that has begun and gets no minimum."""
@@ -317,16 +335,18 @@ class Gangs:
             record.offered.clear()
             record.avoid.clear()
 
-    def _drop(self, group: Group, uid: str) -> None:
+    def _drop(self, group: Group, pod: Pod) -> None:
         """Take note that a pod is no member of ``group`` any more."""
-        self._ledger.drop_slot(uid)
+        self._ledger.drop_slot(pod.uid)
         record = self.records.get(str(group.key))
         if record is not None:
-            record.offered.discard(uid)
-            record.avoid.pop(uid, None)
+            record.offered.discard(pod.uid)
+            record.avoid.pop(pod.uid, None)
         if group.members:
             self._check(group)
         elif record is not None:
+            if record.is_whole:
+                self._former.put(record.owner, (pod.controller_uid,), self.state.clock.monotonic())
             self._ledger.drop(Hold, record.owner)
             del self.records[record.owner]
 
@@ -344,21 +364,25 @@ class Gangs:
             record.ended = 0  # those of an earlier run
         if record.is_whole and not record.ended:
             # All members are gone: others with the same name are a new gang.
+            self._former.put(record.owner, map(_controller_uid, group.present()), now)
             self._ledger.drop(Hold, record.owner)
             record = self.records[record.owner] = GangRecord(record.owner)
         if group.bound and self._has_minimum(group, record):
-            self._become_whole(record)
+            self.become_whole(record)
         elif group.begun:
             if record.begun_at is None:
                 record.begun_at = now
                 self._ledger.renew(record.owner, inf)
+                self._ledger.make_firm(record.owner)
         else:
             record.begun_at, record.is_broken = None, False
             may_start = group.problem is None and self.has_members(group, record)
+            may_start = may_start and self.is_asked_about(group)
             if record.plan and not may_start:
                 self.give_up(group)
 
-    def _become_whole(self, record: GangRecord) -> None:
+    def become_whole(self, record: GangRecord) -> None:
+        """Note that the minimum is bound, or was once: members are placed one by one now."""
         record.is_whole, record.is_broken, record.wait_seconds = True, False, 0.0
         self._ledger.renew(record.owner, self.state.clock.monotonic() + HELD_SECONDS)
 
@@ -366,7 +390,7 @@ class Gangs:
         """Return whether the minimum is bound; while the minimum is unknown, nobody can say."""
         return group.problem is None and group.bound + record.ended >= group.minimum
 
-    def _reserved_on(self, pod: Pod) -> str:
+    def reserved_on(self, pod: Pod) -> str:
         """Return the node to which a binding is being written; empty without one."""
         nodes = sorted(self._ledger.reserved_on(pod.uid))
         return next((at for at in nodes if self._ledger.reserve_of(pod.uid, at) is not None), "")

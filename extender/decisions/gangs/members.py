@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from extender.decisions.filter import Filtered
-from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
+from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.record import GangRecord
 from gpushare.groups.group import Group
 from gpushare.groups.reasons import (
@@ -13,6 +13,7 @@ from gpushare.groups.reasons import (
     FEW_MEMBERS,
     NO_ROOM,
     NO_SLOT,
+    NOT_ASKED,
     ONE_BY_ONE,
     OTHER_ZONE,
     SURPLUS,
@@ -23,7 +24,7 @@ from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
 from gpushare.planning.reasons import TOO_MANY_KINDS
-from gpushare.quota.reasons import TEXTS
+from gpushare.quota.reasons import NOT_ADMITTED, TEXTS
 
 AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
 GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
@@ -55,8 +56,9 @@ class Members:
         if group is None or group.key != key:
             return Missing.WATCH
         record = self._gangs.record(group)
-        if group.problem is not None and not record.is_whole:
-            return self.refuse(nodes, group.problem)
+        problem = group.problem or (None if self._gangs.is_asked_about(group) else NOT_ASKED)
+        if problem is not None and not record.is_whole:
+            return self.refuse(nodes, problem)
         if slot is not None:
             return self._with_slot(group, record, pod, slot, nodes)
         if record.is_whole:
@@ -130,8 +132,12 @@ class Members:
     ) -> Filtered | Missing:
         """Answer for a member of a gang that had no room when it was last planned, if it was.
 
-        kube-scheduler asks about all members of all waiting gangs, and waits for each answer.
+        kube-scheduler asks about all members of all waiting gangs, and waits for each answer. Where
+        there is a queue, the gang is planned in its turn, and its members are tried again then.
         """
+        if self._gangs.is_queued(group):
+            is_tried = record.no_room is not None
+            return self.refuse(nodes, self.why_no_room(group) if is_tried else NOT_ADMITTED)
         if not self._gangs.has_changed(group, record):
             return self.refuse(nodes, self.why_no_room(group))
         if record.rests(self._state.clock.monotonic(), group.version, AGAIN_SECONDS):
@@ -150,11 +156,6 @@ class Members:
     ) -> Filtered | Missing:
         if self._gangs.lacking(group, record):
             return self._without_room(group, record, nodes)
-        if record.begun_at is None:
-            # A member about which kube-scheduler never asks must not hold the room forever.
-            latest = record.held_at + self._gangs.complete_seconds(group)
-            now = self._state.clock.monotonic()
-            self._ledger.renew(record.owner, min(now + HELD_SECONDS, latest))
         if slot.node not in nodes:
             if list(nodes) == [pod.status.nominated_node_name]:
                 # kube-scheduler asks about all nodes if the nominated one is rejected. The slot
@@ -164,6 +165,8 @@ class Members:
             if self._gangs.may_be_in_any_zone(group):
                 return self._without_zone(nodes)
             return Missing.REPAIR
+        if record.begun_at is None and pod.uid not in record.offered:
+            self._ledger.renew(record.owner, self._gangs.held_until(record))
         record.offered.add(pod.uid)
         # Rules that only kube-scheduler knows may still reject a member: then none passes before
         # all up to the minimum have been offered their nodes.

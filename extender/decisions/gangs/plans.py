@@ -5,10 +5,11 @@ from math import inf
 from typing import Final
 
 from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
+from extender.decisions.gangs.giving_way import make_way
 from extender.decisions.gangs.record import GangRecord, Revision
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
-from gpushare.ledger.holds import Hold, Slot
+from gpushare.ledger.holds import HOLD_PRIORITY, Hold, Slot
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask, NoPlan, Plan
 
@@ -25,6 +26,10 @@ class GangPlans:
     def ask(self, group: Group) -> Ask | None:
         """Return what to plan for a gang; None if nothing is missing, or it has to wait first."""
         record, waiting = self._gangs.record(group), self._gangs.progress(group).waiting
+        if not self._gangs.is_asked_about(group):
+            if not record.is_whole:
+                return None
+            waiting = tuple(filter(self._state.callers.ask_about, waiting))
         least = self._gangs.lacking(group, record)
         if group.problem is not None or record.is_broken or not waiting or least > len(waiting):
             return None
@@ -51,9 +56,16 @@ class GangPlans:
         before = self._ledger.hold_of(record.owner)
         slots = {slot.pod_uid: slot for slot in (before.slots if before is not None else ())}
         slots |= {slot.pod_uid: slot for slot in plan.slots}
-        is_begun = record.begun_at is not None and not record.is_whole
-        expires_at = inf if is_begun else now + HELD_SECONDS
-        self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
+        priority, expires_at = HOLD_PRIORITY, now + HELD_SECONDS
+        if record.begun_at is None and not record.is_whole:
+            expires_at = self._gangs.held_until(record)
+            if not self._gangs.is_binding(group):
+                priority = group.priority
+        elif not record.is_whole:
+            expires_at = inf
+        self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at, priority))
+        asked = min(group.members[slot.pod_uid].priority for slot in plan.slots)
+        make_way(self._gangs, {slot.node for slot in plan.slots}, asked, record.owner)
         record.tried, record.no_room, record.stranded_since = None, None, None
         record.rest_seconds = 0.0
         record.holds_more = record.is_whole

@@ -90,6 +90,7 @@ class GangStages:
             and group.is_ours
             and group.problem is None
             and self._lacks_plan(group)
+            and (self._gangs.is_asked_about(group) or self._gangs.record(group).is_whole)
         )
 
     def complete(self) -> Iterator[Group | None]:

@@ -23,6 +23,7 @@ from extender.settings.file import parse as parse_configuration
 from gpushare.annotations.pod_annotations import decision_annotations, request_of
 from gpushare.contract import (
     ANNOTATION_EVICTING,
+    ANNOTATION_GANG,
     ANNOTATION_POKE,
     ANNOTATION_SLOT,
     CDI_ANNOTATIONS,
@@ -140,6 +141,7 @@ def test_the_image_is_the_version_that_is_built(render, folder):
                 "pods": {"get", "list", "watch"},
                 "nodes": {"list", "watch"},
                 "namespaces": {"list", "watch"},
+                "jobs.batch": {"get"},
                 "podgroups.scheduling.x-k8s.io": {"list", "watch"},
                 "podgroups.scheduling.k8s.io": {"list", "watch"},
                 "pods/binding": {"create"},
@@ -223,16 +225,17 @@ def keys_in(expression: str) -> set[str]:
 def test_the_policies_guard_every_key_that_a_binding_writes(render):
     objects = render(BASE)
     request, cards = request_of(builders.pod()), builders.cards(1)
-    binding = decision_annotations(request, cards, is_legacy=False, assume_time_ns=1)
+    decision = decision_annotations(request, cards, is_legacy=False, assume_time_ns=1)
+    binding = {*decision, ANNOTATION_GANG}
     for name in ("gpushare-decisions", "gpushare-bindings", "gpushare-created-with-node"):
         spec = objects.one(POLICY, name)["spec"]
         keys = keys_in(spec["matchConditions"][-1]["expression"])
-        assert keys - {RESOURCE_MEMORY, RESOURCE_COUNT} == set(binding)
+        assert keys - {RESOURCE_MEMORY, RESOURCE_COUNT} == binding
     spec = objects.one(POLICY, "gpushare-decisions")["spec"]
     changed, *_ = spec["variables"]
-    assert keys_in(changed["expression"]) == set(binding)
+    assert keys_in(changed["expression"]) == binding
     validated = [keys_in(each["expression"]) for each in spec["validations"]]
-    assert set().union(*validated) == set(binding)
+    assert set().union(*validated) == binding
 
 
 def test_the_policy_reads_the_annotations_that_the_programs_read(render):

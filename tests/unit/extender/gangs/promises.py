@@ -5,13 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
-from gpushare.contract import ANNOTATION_CARDS
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_GANG, GANG_COMPLETING, GANG_WHOLE
 from gpushare.ledger.holds import Hold
 from gpushare.objects.model import Node, Pod
 from tests.unit.extender.gangs.replica import Replica
 from tests.unit.extender.gangs.world import (
     COMPLETE_SECONDS,
-    NOTICED_SECONDS,
     ZONE,
     World,
     cards_of,
@@ -20,7 +19,6 @@ from tests.unit.extender.gangs.world import (
 )
 
 MENDED_SECONDS: Final = 1.0  # in which the leader has looked at every hold
-KNOWN_SECONDS: Final = COMPLETE_SECONDS + 2  # old enough to count as whole for a new leader
 
 
 class Promises:
@@ -122,16 +120,14 @@ class Promises:
         lost = set(completable) - replica.completable() - replica.whole()
         if lost:
             self._wrong.append(f"{lost} cannot be completed any more after a takeover")
-        # It may know whether a gang was whole only by its pods and their ages.
-        now = self._world.loop.now
-        unled = now - self._world.left_at + NOTICED_SECONDS
+        # It may know whether a gang was whole only by its pods and what was written with Bindings.
         for gang in self._world.gangs:
             with_gpu = filter(units_of, self._world.bound(gang))
-            ages = [now - self._store.bound_at[pod.uid] for pod in with_gpu]
-            if not self._world.minimum_is_bound(gang) and max(ages, default=0.0) < KNOWN_SECONDS:
+            said = {pod.annotations.get(ANNOTATION_GANG) for pod in with_gpu}
+            if GANG_COMPLETING in said and not self._world.minimum_is_bound(gang):
+                self.whole.add(gang)  # if one has gone: the others count as its successors
+            if GANG_WHOLE not in said and not self._world.minimum_is_bound(gang):
                 self._known_whole.discard(gang)
-            if any(0 <= age - COMPLETE_SECONDS <= unled for age in ages):
-                self.whole.add(gang)  # its time ended while nobody led
 
     def _check_cards(self) -> None:
         used: Counter[tuple[str, str]] = Counter()

@@ -13,7 +13,7 @@ from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.decisions.gangs.stages import GangStages
 from extender.gangs import duties, takeover
 from extender.settings.configuration import GangSettings
-from gpushare.contract import ANNOTATION_SLOT
+from gpushare.contract import ANNOTATION_GANG, ANNOTATION_SLOT, GANG_STARTING, GANG_WHOLE
 from gpushare.errors import ApiError
 from gpushare.groups import reasons as texts
 from gpushare.groups.model import GroupKey, PodGroup, Source
@@ -208,17 +208,69 @@ async def test_a_new_leader_keeps_room_for_what_has_begun_before_its_first_answe
     assert len(await heir.schedule(*names("g", 4))) == 4
 
 
-async def test_a_new_leader_does_not_evict_a_gang_that_has_worked_for_long(cluster):
-    await begun(cluster)
+async def taken_over(cluster: GangCluster, *pods: Pod) -> GangCluster:
+    """Return the cluster before a new leader, an hour after the first member was bound."""
     kube = ListedKube()
     kube.bound_for = timedelta(hours=1)
     heir = GangCluster(SIZES, kube=kube)
-    heir.add(*cluster.kube.pods.values())
+    heir.add(*(pods or cluster.kube.pods.values()))
     await heir.duties.take_over()
+    return heir
+
+
+async def test_a_new_leader_does_not_evict_a_gang_that_was_complete(cluster):
+    cluster.add(*map(owned, gang("g", 4)))
+    await cluster.schedule(*names("g", 4))
+    cluster.delete("g-0", "g-1", "g-2")
+    assert cluster.kube.pods["g-3"].annotations[ANNOTATION_GANG] == GANG_WHOLE
+    heir = await taken_over(cluster)
+    heir.time.now += 1000
+    await heir.duties.check()
+    assert heir.kube.evicted == []
+    heir.add(owned(member("g-4", "g", 4, units=12)))
+    assert await heir.schedule("g-4")
+
+
+async def test_a_new_leader_undoes_a_gang_that_was_never_complete(cluster):
+    await begun(cluster)
+    heir = await taken_over(cluster)
+    await heir.duties.check()
+    assert heir.kube.evicted == [("g-0", "default-g-0")]
+
+
+async def test_a_gang_that_an_older_release_bound_counts_as_complete_once_its_time_is_over(cluster):
+    await begun(cluster)
+    first, *others = cluster.kube.pods.values()
+    notes = {key: text for key, text in first.annotations.items() if key != ANNOTATION_GANG}
+    heir = await taken_over(cluster, changed(first, {"annotations": notes}), *others)
     heir.time.now += 1000
     await heir.duties.check()
     assert heir.kube.evicted == []
     assert heir.held == 0
+
+
+async def test_a_gang_that_lost_the_member_that_completed_it_gets_its_time_for_a_replacement(
+    cluster,
+):
+    cluster.add(*map(owned, gang("g", 4)))
+    await cluster.schedule(*names("g", 4))
+    cluster.delete("g-3")
+    late = owned(member("g-4", "g", 4, units=12, created="2999-01-01T00:00:00Z"))
+    heir = await taken_over(cluster, *cluster.kube.pods.values(), late)
+    await heir.duties.check()
+    assert heir.kube.evicted == []
+    assert await heir.schedule("g-4")
+
+
+async def test_what_users_write_about_a_gang_does_not_survive_the_binding(cluster):
+    forged = {"annotations": {ANNOTATION_GANG: GANG_WHOLE}}
+    cluster.add(*(changed(owned(each), forged) for each in gang("g", 4)))
+    (at,), _ = await cluster.offered("g-0")
+    await cluster.bind("g-0", at)
+    assert cluster.kube.pods["g-0"].annotations[ANNOTATION_GANG] == GANG_STARTING
+    heir = await taken_over(cluster)
+    await heir.duties.check()
+    assert heir.kube.evicted == [("g-0", "default-g-0")]
 
 
 async def test_the_time_of_a_gang_goes_on_after_a_takeover(cluster):
@@ -514,10 +566,8 @@ async def test_what_the_api_server_does_not_answer_at_takeover_is_asked_later(mo
     assert heir.held == 3  # as if they had begun just now
     kube.answers.set()
     await heir.duties.check()
-    heir.time.now += 1000
-    heir.cluster.expire_plans()
     await heir.duties.check()
-    assert heir.kube.evicted == []
+    assert len(heir.kube.evicted) == 6  # their time is over
     assert heir.held == 0
 
 

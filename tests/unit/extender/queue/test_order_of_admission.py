@@ -255,3 +255,23 @@ async def test_a_pod_that_turns_into_a_placeholder_for_autoscalers_keeps_no_room
     queue.cluster.add(changed(made, {"labels": {**made.labels, LABEL_PLACEHOLDER: "any"}}))
     await queue.serve(2)
     assert queue.bound() == {"second"}
+
+
+async def test_a_gang_without_gates_waits_for_its_turn_like_a_pod_without_one():
+    queue = Queue({"n": (16,)})
+    for namespace in ("team-a", "team-b"):
+        queue.namespace(namespace, labels=QUEUED)
+    queue.submit("runs", 16, "team-a")
+    await queue.serve(1)
+    queue.submit("high", 16, "team-a", priority=10)
+    for name in ("low-0", "low-1"):
+        queue.submit(name, 8, "team-b", gang="low", minimum=2, is_gated=False)
+    await queue.serve(1)
+    queue.end("runs")
+    for name in ("low-0", "low-1"):
+        assert (await queue.cluster.offered(name))[0] == []
+    await queue.serve(1)
+    assert queue.bound() == {"high"}
+    queue.end("high")
+    await queue.serve(15)
+    assert queue.bound() == {"low-0", "low-1"}
