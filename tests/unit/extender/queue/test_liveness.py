@@ -1,7 +1,7 @@
 """Nothing is kept for nobody, and nobody starves: a queue that nobody joins any more empties."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import pytest
@@ -44,12 +44,20 @@ async def test_all_that_fits_an_empty_cluster_is_placed_in_the_end(order, backfi
     assert await live(seed, order, backfill=backfill) is None
 
 
+@contextmanager
+def _claims_never_end() -> Iterator[None]:
+    async def renew(*_: object) -> None: ...
+
+    with (
+        patch.object(HeadClaiming, "_renew", renew),
+        patch.object(HeadClaims, "given", lambda *_: Given.NOTHING),
+    ):
+        yield
+
+
 # The defect, and whether lives with backfill show it.
 DEFECTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], bool]] = {
-    "the owner of a claim waits behind others": (
-        lambda: patch.object(HeadClaims, "given", lambda *_: Given.NOTHING),
-        False,
-    ),
+    "the owner of a claim waits behind others, for ever": (_claims_never_end, False),
     "a pod that did not come to its room gets it again at once": (
         lambda: patch.object(WaitingPods, "_lost_slot", lambda self, uid, _: self._enter(uid)),
         True,
