@@ -139,6 +139,7 @@ class Scheduling:
         self._ledger.release_all()
         self.gangs.forget_plans()
         self.preemptions.clear()
+        self.proposals.evicts = False
         self.nominated.forget()
 
     def place(self, pod: Pod, node: str, request: Request) -> Placement | Reason:

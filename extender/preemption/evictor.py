@@ -76,6 +76,7 @@ class Evictor:
         self._clock, self._preemptions = scheduling.state.clock, scheduling.preemptions
         self._gangs, self._planning, self._budgets = scheduling.gangs, planning, budgets
         self._right, self._pokes = right, Pokes(releaser, right, self._clock)
+        self._proposals, self._is_prompt = scheduling.proposals, not settings.delay_seconds
         self._preemptors = Preemptors(
             self._state,
             scheduling.gangs,
@@ -133,6 +134,7 @@ class Evictor:
         """Go on with all plans while others are searched, which may take seconds."""
         while True:
             is_given = await self._right.is_given()
+            self._proposals.evicts = is_given and self._budgets.known.is_set() and self._is_prompt
             for record in self._preemptions.all():
                 if is_given:
                     await self._go_on(record, tasks)

@@ -13,6 +13,7 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.preemption.nominated import NominatedClaims
 from extender.decisions.preemption.records import Preemptions
 from gpushare.cards.model import Request
+from gpushare.contract import LABEL_PREEMPTIBLE
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import requests_of
@@ -34,12 +35,14 @@ class Veto(StrEnum):
     FITS = "fits"
     REQUEST = "request"
     OVER_QUOTA = "over_quota"
+    SMALLER = "smaller"
 
 
 NO_VICTIMS = "kube-scheduler named no victims"
 FITS = "the pod fits by now without any eviction"
 BREAKS_GANG = "a gang would go on with fewer members than it needs"
 OWN_EVICTION = "the extender evicts other pods for this one"
+SMALLER = "a less important or smaller pod on another GPU would do: the extender evicts that one"
 ROOM_IS_MADE = "kube-scheduler has made room for the pod already"
 
 
@@ -60,11 +63,18 @@ class Proposals:
 
 
 class ProposalJudge:
+    """``evicts``: whether the extender evicts pods itself, as soon as kube-scheduler does not.
+
+    Then a proposal is left out if a single pod of the node would do that is less important than the
+    victim, or as important and smaller. kube-scheduler chooses by sums, in which GPUs do not count.
+    """
+
     def __init__(
         self, state: ClusterState, preemptions: Preemptions, nominated: NominatedClaims
     ) -> None:
         self._state, self._ledger = state, state.ledger
         self._preemptions, self._nominated = preemptions, nominated
+        self.evicts = False
 
     def judge(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
         """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
@@ -91,6 +101,8 @@ class ProposalJudge:
                     return Proposals.none(proposed, Veto.FITS, FITS)
                 if self._breaks_gang(needed):
                     found.vetoed[node] = Veto.BREAKS_GANG, BREAKS_GANG
+                elif self._is_less_enough(pod, request, node, needed):
+                    found.vetoed[node] = Veto.SMALLER, SMALLER
                 else:
                     found.kept[node] = needed
         if found.kept:
@@ -155,6 +167,26 @@ class ProposalJudge:
             if fits and self._has_resources(pod, node, left):
                 needed = left
         return tuple(needed)
+
+    def _is_less_enough(
+        self, pod: Pod, request: Request, node: str, victims: Sequence[str]
+    ) -> bool:
+        """Return whether the extender would do less harm on this node than by this one victim."""
+        state, now = self._state, self._state.clock.monotonic()
+        victim = state.pod(victims[0]) if len(victims) == 1 else None
+        if victim is None or not self.evicts or self._preemptions.has_to_wait(pod.uid, now):
+            return False
+        harm = victim.priority, state.quotas.units_of(victim)
+        spared, is_limited = self._preemptions.spared(now), state.victim_rules.preemptible_only
+        return any(
+            (each.priority, state.quotas.units_of(each)) < harm
+            and not (each.metadata.deletion_timestamp or each.uid in spared)
+            and not (is_limited and each.labels.get(LABEL_PREEMPTIBLE) != "true")
+            and state.group_of(each.uid) is None
+            and self._why_not(pod, request, node, [each.uid]) is None
+            and self._has_resources(pod, node, [each.uid])
+            for each in state.pods_of(node)
+        )
 
     def _has_resources(self, pod: Pod, node: str, victims: Sequence[str]) -> bool:
         state = self._state

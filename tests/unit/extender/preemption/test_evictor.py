@@ -5,7 +5,7 @@ import pytest
 from extender.settings.configuration import PreemptionSettings
 from gpushare.contract import ANNOTATION_EVICTING, LABEL_PREEMPTIBLE
 from tests.unit.extender.gangs.store import StoredBudget
-from tests.unit.extender.preemption.stage import GRACE_SECONDS, uid_of
+from tests.unit.extender.preemption.stage import GRACE_SECONDS, Stage, uid_of
 from tests.unit.extender.preemption.two_gpus import claimed, fill, in_vain, staged
 
 
@@ -382,3 +382,42 @@ def test_gangs_that_no_victims_help_delay_no_less_important_pod():
         stage.go(GRACE_SECONDS + 10)
         assert stage.evicted == ["a"]
         assert stage.bound()["high"] == "m"
+
+
+def use_two_gpus(stage: Stage) -> None:
+    """Let kube-scheduler, which counts by sums, choose the larger of two pods as a victim."""
+    stage.put_bound("a", 10, "GPU-0")
+    stage.put_bound("b", 12, "GPU-1")
+
+
+def test_a_smaller_pod_on_another_gpu_is_evicted_instead_of_a_proposed_one():
+    with staged() as stage:
+        use_two_gpus(stage)
+        stage.start()
+        stage.put("high", 12, priority=100)
+        stage.go(GRACE_SECONDS + 5)
+        assert stage.evicted == ["a"]
+        assert not stage.nominated
+        assert stage.bound()["high"] == "n"
+
+
+def test_the_proposed_victim_goes_if_a_budget_protects_the_smaller_one():
+    with staged() as stage:
+        use_two_gpus(stage)
+        stage.store.put_budget("spent", StoredBudget("a", 0))
+        stage.start()
+        stage.put("high", 12, priority=100)
+        stage.go(GRACE_SECONDS + 15)
+        assert stage.evicted == ["b"]
+        assert stage.bound()["high"] == "n"
+
+
+@pytest.mark.parametrize("settings", [None, PreemptionSettings(enabled=True, delay_seconds=600)])
+def test_kube_scheduler_evicts_its_victim_where_the_extender_evicts_nobody_soon(settings):
+    with staged(settings=settings) as stage:
+        use_two_gpus(stage)
+        stage.start()
+        stage.put("high", 12, priority=100)
+        stage.go(GRACE_SECONDS + 5)
+        assert stage.nominated == {"high": ["b"]}
+        assert stage.bound()["high"] == "n"
