@@ -134,11 +134,11 @@ class ClusterState:
         if not why_lost(self.nodes.get(node)):
             return frozenset()
         uids = (share.pod_uid for share in self.ledger.shares(node))
-        return frozenset(uid for uid in uids if self.ending.is_late(uid))
+        return frozenset(uid for uid in uids if self.ending.hangs(uid))
 
     def note_late(self) -> None:
         """Take note of the pods whose grace period has ended: quotas may let go of them."""
-        for uid in self.ending.newly_late():
+        for uid in self.ending.newly_hanging():
             if node := self.use.node_of(uid):
                 self.ledger.changes.add(node)
 

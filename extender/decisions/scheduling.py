@@ -54,7 +54,7 @@ class Scheduling:
         self.gangs = Gangs(state, gangs)
         self.members = Members(self.gangs)
         self.preemptions = Preemptions(state.ending)
-        self.nominated = NominatedClaims(state)
+        self.nominated = NominatedClaims(state, self.gangs)
         self.proposals = ProposalJudge(state, self.preemptions, self.nominated)
         state.preemptions = self.preemptions
         self._few = candidates

@@ -41,8 +41,8 @@ class Takeover:
     minimum get none now, which another gang that has begun may need.
 
     Bindings say whether a gang has been whole, and the API server how many members have succeeded
-    and when the first was bound.
-    What it does not answer in time is asked later: long before anybody is evicted.
+    and when the first was bound. What it does not answer in time is asked later: long before
+    anybody is evicted.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def _is_meant(pod: _Pod) -> bool:
 
 
 def _is_of_a_daemon_set(pod: _Pod) -> bool:
-    """Return whether a DaemonSet controls a pod that can be on one node only.
+    """Return whether a DaemonSet controls a pod of which a required term names nodes.
 
     The DaemonSet controller gives each pod its node as required affinity, in every term
     (pkg/controller/daemon/util/daemonset_util.go, ReplaceDaemonSetPodNodeNameNodeAffinity).

@@ -191,9 +191,10 @@ class Evictor:
         return attempt
 
     def _order(self, preemptor: Preemptor) -> tuple[float, float, int]:
-        """Sort first whose namespace and who had no turn for longest, of these the most important.
+        """Return what sorts those first whose namespace, and who, had no turn for longest.
 
-        By importance alone, those for whom each search is in vain would keep all others waiting.
+        Of these the most important come first. By importance alone, searches that find nothing
+        would keep all others waiting.
         """
         search = self._searched.get(preemptor.owner)
         turn = self._turns.get(preemptor.namespace, -inf)
@@ -202,7 +203,7 @@ class Evictor:
     def _is_due(self, preemptor: Preemptor) -> bool:
         """Return whether a search may find what the last one has not.
 
-        Searches in vain become rarer, those that take long most. That a pod may be a victim again
+        Searches that find nothing become rarer, long ones most. That a pod may be a victim again
         is no change of the cluster.
         """
         search = self._searched.get(preemptor.owner)

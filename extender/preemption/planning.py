@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, TypeVar
 
+from extender.decisions.gangs.giving_way import make_way_for_claim
 from extender.decisions.preemption.preemptors import Preemptor, Preemptors
 from extender.decisions.preemption.records import PreemptionRecord
 from extender.decisions.scheduling import Scheduling
@@ -168,7 +169,9 @@ class PreemptionPlanning:
             state.clock.wall_ns(),
             self._going_on({slot.node for slot in found.plan.slots}),
         )
-        state.ledger.keep(Claim(record.owner, record.slots, inf, record.priority))
+        claim = Claim(record.owner, record.slots, inf, record.priority)
+        state.ledger.keep(claim)
+        make_way_for_claim(self._gangs, claim)
         self._preemptions.put(record)
         return record
 
@@ -176,12 +179,12 @@ class PreemptionPlanning:
 def _counted(steps: Generator[None, None, T], attempt: Attempt) -> Generator[None, None, T]:
     """Run steps, and count their time; what other tasks do meanwhile does not count."""
     while True:
-        began = time.thread_time()
+        began = time.perf_counter()
         try:
             next(steps)
         except StopIteration as end:
             found: T = end.value
             return found
         finally:
-            attempt.seconds += time.thread_time() - began
+            attempt.seconds += time.perf_counter() - began
         yield

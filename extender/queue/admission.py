@@ -78,7 +78,7 @@ class Admission:
                 await asyncio.sleep(0.0 if self._round.is_cut_short else EVERY_SECONDS)
 
     async def _claim(self) -> None:
-        """Look at the first entries beside the rounds: that takes seconds in a large cluster."""
+        """Check the claims beside the rounds: that takes seconds in a large cluster."""
         while True:
             await self.check_claims()
             await asyncio.sleep(EVERY_SECONDS)

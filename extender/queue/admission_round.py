@@ -122,8 +122,8 @@ class AdmissionRound:
     ) -> list[tuple[Standing, Entry]]:
         """Try entries in order, and then others; return what is left.
 
-        That ends at an entry that nothing may pass, once it has found for so many ``seconds`` that
-        there is no room, or after FITTING_SECONDS in which entries did fit.
+        It ends at an entry that nothing may pass, after ``seconds`` of plans without room, or after
+        FITTING_SECONDS of plans with room. What other computations use meanwhile counts too.
         """
         slices, turns = self._planning.slices, deque(others)
         began, wasted, examined = slices.spent, 0.0, 0

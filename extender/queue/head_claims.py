@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.giving_way import make_way_for_claim
 from extender.decisions.queue.head_claims import HeadClaim
 from extender.decisions.queue.heads import Entry, Heads
 from extender.decisions.queue.order import Standing
@@ -14,6 +16,7 @@ from extender.gangs.planning import GangPlanning
 from extender.settings.configuration import QueueSettings
 from gpushare.groups.group import Group
 from gpushare.ledger.gone import Gone
+from gpushare.ledger.holds import Claim
 from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan
 from gpushare.planning.work import Seen, changed_of, seen_now
@@ -38,8 +41,8 @@ _RULES: Final = Rules(any_priority=True)
 class _Patience:
     """For how many seconds a claim waits for one of ``left`` pods to end before it moves.
 
-    ``spared`` are the uids of pods for which it has waited in vain. ``seen`` is the state of its
-    nodes when its slots were last found to be usable.
+    ``spared`` are the uids of pods for which it has waited and which have not ended. ``seen`` is
+    the state of its nodes when its slots were last found to be usable.
     """
 
     seconds: float
@@ -129,15 +132,15 @@ class HeadClaiming:
     async def _renew(self, claim: HeadClaim, entry: Entry) -> None:
         """Check a claim: it ends or moves if it is of no use."""
         now, patience = self._state.clock.monotonic(), self._patience[claim.standing.owner]
-        is_in_vain = self._is_in_vain(claim, now)
+        is_useless = self._is_useless(claim, now)
         lasted = self._lasted(claim)
-        if lasted >= MOST_TIMES * self._after or (is_in_vain and not patience.left):
-            log.warning("GPUs claimed in vain", extra={"owner": claim.standing.owner})
+        if lasted >= MOST_TIMES * self._after or (is_useless and not patience.left):
+            log.warning("a claim of GPUs has helped nobody", extra={"owner": claim.standing.owner})
             self._drop(claim.standing.owner)
             self._pass_over(claim.standing.owner, max(self._after, lasted))
         elif not await self._is_usable(claim, entry):
             await self._claim(claim.standing, entry)
-        elif is_in_vain:
+        elif is_useless:
             await self._move(claim, entry, now)
 
     def _exists(self, owner: str) -> bool:
@@ -248,7 +251,7 @@ class HeadClaiming:
             self._drop(standing.owner)
         self._give_up(standing.owner)
 
-    def _is_in_vain(self, claim: HeadClaim, now: float) -> bool:
+    def _is_useless(self, claim: HeadClaim, now: float) -> bool:
         """Return whether none of the pods that use what is claimed has ended for too long.
 
         If none is left, return whether the owner has not used the room for too long.
@@ -303,10 +306,14 @@ class HeadClaiming:
         seconds: float,
         spared: frozenset[str] = frozenset(),
     ) -> None:
-        waits_for = frozenset(pod.uid for pod in found.victims)
         now, before = self._state.clock.monotonic(), self._claims.get(standing.owner)
+        if before is None and self._state.ledger.claim_of(standing.owner) is not None:
+            return  # pods are evicted for it since the search began
+        waits_for = frozenset(pod.uid for pod in found.victims)
         since = before.since if before is not None else now
-        self._claims.put(HeadClaim(standing, found.plan.slots, waits_for, since))
+        slots, priority = found.plan.slots, standing.priority
+        self._claims.put(HeadClaim(standing, slots, waits_for, since))
+        make_way_for_claim(self._gangs, Claim(standing.owner, slots, inf, priority))
         until = now + (seconds if waits_for else UNUSED_SECONDS)
         patience = _Patience(seconds, until, len(waits_for), spared)
         self._patience[standing.owner] = patience

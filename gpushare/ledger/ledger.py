@@ -142,7 +142,8 @@ class Ledger:
 
     def make_firm(self, owner: str) -> None:
         """Let an owner's hold, if it has one, count against pods of every priority."""
-        self._plans.make_firm(owner)
+        for node in self._plans.make_firm(owner):
+            self.changes.add(node)  # a plan that is being made may count on its room
 
     def drop(self, kind: type[Kept], owner: str) -> Kept | None:
         """Drop an owner's hold or claim and return it; None if it had none."""

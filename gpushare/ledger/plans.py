@@ -118,12 +118,14 @@ class Plans:
         self._own((Hold, owner)).expires_at = expires_at
         return True
 
-    def make_firm(self, owner: str) -> None:
-        """Let a hold count against all pods. Nothing changes for those it counted against."""
+    def make_firm(self, owner: str) -> set[str]:
+        """Let a hold count against all pods; return the nodes where that is new."""
         plan = self._plans.get((Hold, owner))
-        if plan is not None and plan.holder.priority < HOLD_PRIORITY:
-            self._unrank(plan.holder)
-            plan.holder.priority = HOLD_PRIORITY
+        if plan is None or plan.holder.priority == HOLD_PRIORITY:
+            return set()
+        self._unrank(plan.holder)
+        plan.holder.priority = HOLD_PRIORITY
+        return {slot.node for slot in plan.slots.values()}
 
     def expired(self, now: float) -> list[Holder]:
         return [plan.holder for plan in self._plans.values() if plan.expires_at <= now]

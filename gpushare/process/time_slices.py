@@ -67,7 +67,7 @@ class Turns:
 
     @property
     def spent(self) -> float:
-        """The seconds that all computations have used, without the rests; it only grows."""
+        """Return the seconds that all computations have used, without the rests."""
         return self._rested + self._used
 
     @contextmanager

@@ -67,8 +67,9 @@ class GangViews:
             evicting=self._evicting(group),
         )
         record = gangs.known(group)
-        if self._is_left_to_others(group, record):
-            found = replace(found, problem=NOT_ASKED, phase=Phase.INVALID)
+        problem = gangs.problem_of(group)
+        if problem is NOT_ASKED and not (record is not None and record.is_whole):
+            found = replace(found, problem=problem, phase=Phase.INVALID)
         if record is None:
             return found
         now = state.clock.monotonic()
@@ -108,15 +109,10 @@ class GangViews:
     def _now(self) -> float:
         return self._state.clock.wall_ns() / _NANOSECONDS
 
-    def _is_left_to_others(self, group: Group, record: GangRecord | None) -> bool:
-        is_complete = (record is not None and record.is_whole) or group.is_ending
-        is_own = group.problem is not None or self._gangs.is_asked_about(group)
-        return not (is_complete or is_own or group.begun)
-
     def _phase(self, group: Group, record: GangRecord | None) -> Phase:
         if (record is not None and record.is_whole) or group.is_ending:
             return Phase.PLACED
-        if group.problem is not None or self._is_left_to_others(group, record):
+        if self._gangs.problem_of(group) is not None:
             return Phase.INVALID
         if record is not None and record.is_broken:
             return Phase.BROKEN

@@ -18,17 +18,15 @@ from extender.decisions.gangs.former import FormerGangs
 from extender.decisions.gangs.record import GangRecord, Revision
 from extender.decisions.queue.order import Given, Standing
 from gpushare.annotations.slot_hint import is_released
-from gpushare.contract import ANNOTATION_CARDS
 from gpushare.groups.group import Group
+from gpushare.groups.reasons import NOT_ASKED
 from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import ZoneRole
 
 HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
-MOST_UNFIT: Final = 64  # members of a gang whose rejected nodes are remembered
-AGAIN_SECONDS: Final = 1.0  # between two plans of a waiting gang before answers
-GATHERING_SECONDS: Final = 60.0  # in which members of a gang that is created at once appear
 MOST_TIMES: Final = 10  # the time of the configuration, which a PodGroup may ask for
 
 
@@ -147,6 +145,10 @@ class Gangs:
         latest = record.held_at + self.policy.complete_seconds
         return min(self.state.clock.monotonic() + HELD_SECONDS, latest)
 
+    def problem_of(self, group: Group) -> Reason | None:
+        """Return why no member may be placed, as long as that does not change."""
+        return group.problem or (None if self.is_asked_about(group) else NOT_ASKED)
+
     def is_asked_about(self, group: Group) -> bool:
         """Return whether each member without a node is left to a scheduler that asks us.
 
@@ -254,8 +256,6 @@ class Gangs:
 
     def member_changed(self, pod: Pod) -> None:
         """Take note that a pod has another gang, node, gate or deletion timestamp."""
-        if pod.node and pod.annotations.get(ANNOTATION_CARDS):
-            self.state.callers.note(pod)  # a former leader was asked about it
         before = self._groups.of(pod.uid)
         if before is None and key_of(pod) is None:
             return
@@ -375,11 +375,16 @@ class Gangs:
                 self._ledger.renew(record.owner, inf)
                 self._ledger.make_firm(record.owner)
         else:
-            record.begun_at, record.is_broken = None, False
-            may_start = group.problem is None and self.has_members(group, record)
-            may_start = may_start and self.is_asked_about(group)
-            if record.plan and not may_start:
-                self.give_up(group)
+            self._has_not_begun(group, record)
+
+    def _has_not_begun(self, group: Group, record: GangRecord) -> None:
+        if record.begun_at is not None:  # what was kept without an end has one again
+            now = self.state.clock.monotonic()
+            self._ledger.renew(record.owner, now + HELD_SECONDS)
+        record.begun_at, record.is_broken = None, False
+        may_start = self.problem_of(group) is None and self.has_members(group, record)
+        if record.plan and not may_start:
+            self.give_up(group)
 
     def become_whole(self, record: GangRecord) -> None:
         """Note that the minimum is bound, or was once: members are placed one by one now."""

@@ -13,7 +13,6 @@ from gpushare.groups.reasons import (
     FEW_MEMBERS,
     NO_ROOM,
     NO_SLOT,
-    NOT_ASKED,
     ONE_BY_ONE,
     OTHER_ZONE,
     SURPLUS,
@@ -56,7 +55,7 @@ class Members:
         if group is None or group.key != key:
             return Missing.WATCH
         record = self._gangs.record(group)
-        problem = group.problem or (None if self._gangs.is_asked_about(group) else NOT_ASKED)
+        problem = self._gangs.problem_of(group)
         if problem is not None and not record.is_whole:
             return self.refuse(nodes, problem)
         if slot is not None:

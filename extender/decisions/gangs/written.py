@@ -4,11 +4,15 @@ Once a gang was whole, nobody is evicted because members are missing. Of two lea
 first one wrote tells the second one so.
 """
 
+from typing import Final
+
 from extender.decisions.gangs.gangs import Gangs
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import ANNOTATION_GANG, GANG_COMPLETING, GANG_STARTING, GANG_WHOLE
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
+
+OLD_TIMES: Final = 48  # as old as its time, 4 hours by default: no extender is away for that long
 
 
 def annotations_for(gangs: Gangs, pod: Pod) -> dict[str, str]:
@@ -31,10 +35,11 @@ def annotations_for(gangs: Gangs, pod: Pod) -> dict[str, str]:
 def take_over(gangs: Gangs, group: Group, age: float, *, has_lost: bool = False) -> None:
     """Note that the first member was bound ``age`` seconds ago, before this replica decided.
 
-    If no Binding says that the gang has been whole, its time goes on. It begins again where one was
-    completing the gang, or the gang ``has_lost`` members since then, of which one may have said so:
-    a replacement gets its chance before anybody is evicted. Releases that wrote nothing with their
-    Bindings have evicted a gang by the end of its time: an older one has been whole.
+    If no Binding says that the gang has been whole, its time goes on. The member whose Binding said
+    so may be lost, and nobody who has worked for long is evicted by mistake. So a gang counts as
+    whole if its time is over and it ``has_lost`` members since it began, or a release has bound it
+    that wrote nothing with Bindings, or if it is OLD_TIMES as old: a leader would have undone it.
+    The time of one that a Binding was completing begins again.
     """
     if not gangs.is_current(group):
         return
@@ -43,8 +48,9 @@ def take_over(gangs: Gangs, group: Group, age: float, *, has_lost: bool = False)
     said = {pod.annotations.get(ANNOTATION_GANG) for pod in bound}
     is_over = age >= gangs.complete_seconds(group)
     is_completing = GANG_COMPLETING in said
-    is_of_older = said.isdisjoint({GANG_STARTING, GANG_COMPLETING})
-    if GANG_WHOLE in said or (is_completing and has_lost) or (is_over and is_of_older):
+    has_worked = is_over and (has_lost or None in said)
+    has_worked |= age >= OLD_TIMES * gangs.complete_seconds(group)
+    if GANG_WHOLE in said or (is_completing and has_lost) or has_worked:
         gangs.become_whole(record)
-    elif record.begun_at is not None and not (is_over and (has_lost or is_completing)):
+    elif record.begun_at is not None and not (is_over and is_completing):
         record.begun_at = min(record.begun_at, gangs.state.clock.monotonic() - age)

@@ -12,6 +12,8 @@ from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.giving_way import make_way_for_claim
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.cards.model import Card, Request
 from gpushare.errors import RequestError
@@ -51,8 +53,8 @@ class NominatedClaims:
     It lasts for REMOVED_SECONDS after kube-scheduler has removed the nominated node.
     """
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state, self._ledger = state, state.ledger
+    def __init__(self, state: ClusterState, gangs: Gangs) -> None:
+        self._state, self._ledger, self._gangs = state, state.ledger, gangs
         self._proposed: dict[str, _Proposed] = {}  # by uid
         self._claimed: dict[str, _Claimed] = {}  # by uid
         self._found_free: set[str] = set()  # uids, since their proposals were kept
@@ -190,7 +192,9 @@ class NominatedClaims:
             self._drop(pod.uid)
             return
         self._claimed[pod.uid] = _Claimed(node, until)
-        self._ledger.keep(Claim(f"nominated/{pod.uid}", (slot,), until, pod.priority))
+        claim = Claim(f"nominated/{pod.uid}", (slot,), until, pod.priority)
+        self._ledger.keep(claim)
+        make_way_for_claim(self._gangs, claim)
 
     def _drop(self, uid: str) -> None:
         if self._claimed.pop(uid, None) is not None:

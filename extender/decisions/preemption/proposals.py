@@ -174,7 +174,8 @@ class ProposalJudge:
         """Return whether the extender would do less harm on this node than by this one victim."""
         state, now = self._state, self._state.clock.monotonic()
         victim = state.pod(victims[0]) if len(victims) == 1 else None
-        if victim is None or not self.evicts or self._preemptions.has_to_wait(pod.uid, now):
+        may_judge = victim is not None and self.evicts and state.is_plain(pod)
+        if victim is None or not may_judge or self._preemptions.has_to_wait(pod.uid, now):
             return False
         harm = victim.priority, state.quotas.units_of(victim)
         spared, is_limited = self._preemptions.spared(now), state.victim_rules.preemptible_only

@@ -46,7 +46,7 @@ class HeadClaims:
         return found if kept is not None and set(kept.slots) == set(found.slots) else None
 
     def given(self, owner: str) -> Given:
-        """Return whether something is claimed for an owner."""
+        """Return CLAIM if something is claimed for an owner, else NOTHING."""
         return Given.NOTHING if self.get(owner) is None else Given.CLAIM
 
     def put(self, claim: HeadClaim) -> None:

@@ -127,7 +127,7 @@ class QuotaViews:
 def _hanging(state: ClusterState, namespace: str) -> list[Hanging]:
     """Return the pods of a namespace that hang, those that count first."""
     found: list[Hanging] = []
-    for uid in state.ending.late():
+    for uid in state.ending.hanging():
         pod, share = state.pod(uid), state.ledger.share(uid)
         if pod is None or share is None or pod.metadata.namespace != namespace:
             continue

@@ -1,7 +1,7 @@
 """Keep the pods that wait for admission and belong to no gang, by what they request (pure)."""
 
 from bisect import bisect_left
-from collections.abc import Generator, Hashable, Iterable, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
@@ -33,8 +33,8 @@ class WaitingPods:
 
     The latter have been created while nothing added the gate.
 
-    A pod rests if a slot was kept for it and it did not come: other pods get the room. Nobody may
-    be able to remove its gate, for example, because an admission webhook is down.
+    A pod rests if it did not come although a slot was kept for it: other pods get the room. For
+    example, nothing can remove its gate while an admission webhook is down.
 
     Pods whose request no node could grant, even if it were empty, are left out, unless nodes with
     larger GPUs may come: ``is_autoscaled``. So are pods about which no scheduler asks this
@@ -104,10 +104,6 @@ class WaitingPods:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._known
-
-    def uids(self) -> Iterable[str]:
-        """Return all pods, also those with a slot and those that rest."""
-        return self._known
 
     def rests_until(self, uid: str) -> float:
         """Return until when a pod rests, by the monotonic clock; in the past if it does not."""

@@ -169,15 +169,6 @@ async def test_a_gang_of_a_scheduler_that_asks_about_its_members_is_placed(clust
     assert len(await cluster.schedule("g-0", "g-1")) == 2
 
 
-async def test_a_new_leader_knows_by_bound_members_which_scheduler_asks(cluster):
-    cluster.add(*map(of_others, gang("g", 2)))
-    await cluster.schedule("g-0")
-    heir = GangCluster(SIZE, kube=ListedKube())
-    heir.add(*cluster.kube.pods.values())
-    await heir.duties.take_over()
-    assert heir.held == 1
-
-
 async def test_a_member_that_is_left_to_others_takes_the_room_of_its_gang_back(cluster):
     cluster.add(*gang("g", 2))
     await cluster.offered("g-0")

@@ -34,8 +34,8 @@ class Life:
     """One cluster with a queue; everything in it follows from ``seed``.
 
     Some pods never come for their room: kube-scheduler has a rule of its own that keeps them from
-    all nodes, it is another scheduler's turn to place them, or the API server releases them not.
-    Some nodes get a taint, lose their CPU to pods without GPU memory, or are removed.
+    all nodes, they name another scheduler, or the API server refuses to release them. Some nodes
+    get a taint, are cordoned, or lose CPU to pods without GPU memory.
     """
 
     def __init__(self, seed: int, order: str, *, backfill: bool) -> None:
