@@ -176,10 +176,10 @@ async def test_pod_groups_are_listed_and_followed(coscheduling, tmp_path):
 async def test_the_newest_known_version_of_the_native_kind_is_read(tmp_path, serving, expected):
     server = PodGroupServer(NATIVE)
     server.versions, server.serving = ["v1", "v1beta1", *serving], serving
-    await server.put("g", {"schedulingPolicy": {"gang": {"minCount": 4}}, "priority": 9})
+    await server.put("g", {"schedulingPolicy": {"gang": {"minCount": 4}}, "priority": -9})
     async with server.watched(tmp_path, Source.NATIVE) as groups:
         await until(groups, Source.NATIVE, minimum=4)
-        assert of(groups, Source.NATIVE).priority == 9
+        assert of(groups, Source.NATIVE).priority == -9
     assert {path.split("/")[3] for path in server.asked if "podgroups" in path} == {expected}
 
 
