@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 FIELD_NAME: Final = "metadata.name"  # the only field that matchFields knows, with In and NotIn
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _OF_FIELDS: Final = frozenset({"In", "NotIn"})

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Generator, Sequence
 from typing import Final
 
+from gpushare.objects.scheduling import LABEL_HOSTNAME
 from gpushare.placement.trial import World
 from gpushare.planning.ask import Ask
 from gpushare.planning.shapes import EqualMembers, Shape
 
-# Nodes that one plan judges, for all shapes together: about 2 s of CPU and 100 MB, or 60 shapes on
+# Nodes that one plan judges, for all shapes together: about 2 s of CPU and 100 MB, or 64 shapes on
 # 5,000 nodes. A gang of one shape is always planned.
 MOST_WORK: Final = 320_000
-LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 NODES_A_STEP: Final = 512
 
 Seen = tuple[int, int]  # changes of the ledger, and of other resources, so far

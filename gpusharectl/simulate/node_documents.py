@@ -12,6 +12,7 @@ from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEM
 from gpushare.errors import QuantityError, RecordError, RequestError, SettingsError
 from gpushare.objects.model import Node
 from gpushare.objects.quantity import parse_units
+from gpushare.objects.scheduling import LABEL_HOSTNAME
 from gpushare.placement.node_resources import free_resources
 from gpushare.process.flags import parse_unit
 from gpusharectl.manifests import kubernetes_keys
@@ -23,7 +24,6 @@ from gpusharectl.simulate.short_cards import stock
 from gpusharectl.simulate.simulated_cluster import why_no_room
 from gpusharectl.simulate.values import check_keys, convert, name_of, time_of
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 _MOST_GIB: Final = 1024  # of one GPU
 _CARDS_ONLY: Final = frozenset({"apiVersion", "kind", "metadata", "cards", "unit", "at"})
 
@@ -127,7 +127,7 @@ def _node(doc: Document, name: str) -> Node:
     status = node.status
     if status.allocatable is None:
         status = replace(status, allocatable=status.capacity)
-    labels = {HOSTNAME: name, **node.labels}
+    labels = {LABEL_HOSTNAME: name, **node.labels}
     return replace(node, metadata=replace(node.metadata, labels=labels), status=status)
 
 

@@ -18,6 +18,7 @@ from gpushare.errors import RequestError
 from gpushare.ledger.accounts import CardAccount, summed
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import PODS, Amounts
+from gpushare.objects.scheduling import LABEL_HOSTNAME
 from gpushare.placement import card_choice, node_constraints
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import free_resources, insufficient, take
@@ -26,7 +27,6 @@ from gpushare.planning import eligibility
 from gpushare.planning.shapes import Reader, Shape
 
 MOST: Final = 10
-HOSTNAME: Final = "kubernetes.io/hostname"
 
 PLACEHOLDER: Final = Reason("the pod is a placeholder, which only autoscalers are to see")
 
@@ -232,7 +232,7 @@ def _empty(node: Node, inventory: Inventory, offered: Iterable[str]) -> _Room:
 
 def _renamed(node: Node) -> Node:
     """Return a node of the same kind."""
-    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+    labels = {key: value for key, value in node.labels.items() if key != LABEL_HOSTNAME}
     return msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, name="", labels=labels)
     )

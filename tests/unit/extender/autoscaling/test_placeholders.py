@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from extender.autoscaling.placeholders import Placeholders
 from extender.decisions.autoscaling.missing_nodes import AFTER_SECONDS, EXAMINED, KEPT_SECONDS
-from extender.decisions.autoscaling.placeholders import HOSTNAME
 from gpushare.contract import GATE_ADMISSION, LABEL_PLACEHOLDER
 from gpushare.errors import ApiError, NoRoom
 from gpushare.objects.model import Pod
-from gpushare.objects.scheduling import SchedulingGate
+from gpushare.objects.scheduling import LABEL_HOSTNAME, SchedulingGate
 from gpushare.process.time_slices import Turns
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.quota import Quota
@@ -164,7 +163,7 @@ class Hopeless(NamedTuple):
 
 HOPELESS = st.builds(
     Hopeless,
-    selector=st.sampled_from([{"no": "such"}, {HOSTNAME: "n"}]),
+    selector=st.sampled_from([{"no": "such"}, {LABEL_HOSTNAME: "n"}]),
     count=st.sampled_from([1, 3, EXAMINED + 1]),
     namespace=st.sampled_from(["default", "a", "b"]),
     priority=st.integers(-1, 1),
@@ -183,7 +182,7 @@ async def test_whoever_needs_a_node_gets_a_placeholder_whatever_hopeless_pods_wa
     groups: list[Hopeless],
 ):
     stage = Stage()
-    stage.bench.cluster.node_changed(changed(node("n", 16, 16), {"labels": {HOSTNAME: "n"}}))
+    stage.bench.cluster.node_changed(changed(node("n", 16, 16), {"labels": {LABEL_HOSTNAME: "n"}}))
     for number, each in enumerate(groups):
         names = (f"p{number}-{index}" for index in range(each.count))
         where = {"namespace": each.namespace, "node_selector": each.selector}

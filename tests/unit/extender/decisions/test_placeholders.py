@@ -6,10 +6,10 @@ import msgspec
 
 from extender.decisions.autoscaling.body import INSTANCE_TYPE, PRIORITY_CLASS, body
 from extender.decisions.autoscaling.missing_nodes import AFTER_SECONDS, MissingNodes
-from extender.decisions.autoscaling.placeholders import HOSTNAME, MOST, Placeholder
+from extender.decisions.autoscaling.placeholders import MOST, Placeholder
 from gpushare.contract import LABEL_CARD_COUNT, LABEL_PLACEHOLDER, RESOURCE_MEMORY
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.scheduling import Toleration, Volume
+from gpushare.objects.scheduling import LABEL_HOSTNAME, Toleration, Volume
 from gpushare.process.time_slices import run_all
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench, bound, changed
@@ -133,8 +133,8 @@ def test_one_namespace_leaves_placeholders_to_others_that_need_some():
 
 def test_a_pod_that_needs_one_node_by_name_gets_none():
     bench = busy_node()
-    bench.cluster.node_changed(labelled(node("n", 16, 16), {HOSTNAME: "n"}))
-    rejected(bench, changed(pod("p", 8), spec={"node_selector": {HOSTNAME: "n"}}))
+    bench.cluster.node_changed(labelled(node("n", 16, 16), {LABEL_HOSTNAME: "n"}))
+    rejected(bench, changed(pod("p", 8), spec={"node_selector": {LABEL_HOSTNAME: "n"}}))
     assert not names(bench)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from gpushare.objects.model import Pod
+from gpushare.objects.scheduling import LABEL_HOSTNAME
 from gpushare.planning.ask import NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.planning.reasons import TOO_MANY_KINDS
-from gpushare.planning.work import LABEL_HOSTNAME, MOST_WORK
+from gpushare.planning.work import MOST_WORK
 from gpushare.preemption.model import Preemption, Rules
 from gpushare.preemption.search import VictimSearch
 from gpushare.process.time_slices import run_all
