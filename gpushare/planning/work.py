@@ -36,30 +36,32 @@ class NodeNames:
         self._world = world
         self._seen: Seen | None = None
         self._sharing: Collection[str] = ()
-        self._by_hostname: dict[str, list[str]] = {}
+        self._by_hostname: dict[str, list[str]] | None = None
 
     def of(self, shape: Shape) -> Collection[str]:
         """Return all eligible nodes, and others; few if the shape names its nodes."""
         if shape.named is not None:
             return shape.named
         if self._seen != seen_now(self._world):
-            self._read()
+            self._seen, self._sharing = seen_now(self._world), self._world.node_names()
+            self._by_hostname = None
         hostname = (shape.pod.spec.node_selector or {}).get(LABEL_HOSTNAME)
         if hostname is not None:
+            if self._by_hostname is None:
+                self._by_hostname = self._read_hostnames()
             return self._by_hostname.get(hostname, ())
         if shape.request is not None:
             return self._sharing
         return list(self._world.all_node_names())
 
-    def _read(self) -> None:
-        world = self._world
-        self._seen, self._sharing = seen_now(world), world.node_names()
-        self._by_hostname = {}
-        for name in world.all_node_names():
-            node = world.node(name)
+    def _read_hostnames(self) -> dict[str, list[str]]:
+        found = dict[str, list[str]]()
+        for name in self._world.all_node_names():
+            node = self._world.node(name)
             hostname = node.labels.get(LABEL_HOSTNAME) if node is not None else None
             if hostname is not None:
-                self._by_hostname.setdefault(hostname, []).append(name)
+                found.setdefault(hostname, []).append(name)
+        return found
 
 
 def is_too_much(
