@@ -1,11 +1,31 @@
 """Choose whom to try next, so that the number of those without success delays nobody (pure)."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from math import inf
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+def in_turns(
+    waiting: Iterable[T],
+    namespaces_of: Callable[[T], Collection[str]],
+    turn_of: Callable[[T, str], tuple[float, ...]],
+) -> list[T]:
+    """Return all in an order with one of each namespace before the second of any other.
+
+    Of the firsts, of the seconds and so on, those of a lower turn come first, and then those that
+    did before. What is of several namespaces counts for each, and comes with the earliest.
+    """
+    places, ranks = list[tuple[tuple[int, tuple[float, ...]], T]](), Counter[str]()
+    for each in waiting:
+        names = namespaces_of(each)
+        places.append((min((ranks[name], turn_of(each, name)) for name in names), each))
+        ranks.update(names)
+    return [each for _, each in sorted(places, key=itemgetter(0))]
 
 
 class Tries(Generic[K]):
@@ -29,12 +49,8 @@ class Tries(Generic[K]):
         """
         left = [key for key in waiting if key not in resting]
         left.sort(key=lambda key: self._tried.get(key, -inf))
-        places, ranks = dict[K, tuple[int, float]](), Counter[str]()
-        for key in left:
-            names = waiting[key]
-            places[key] = min((ranks[name], self._turns.get(name, -inf)) for name in names)
-            ranks.update(names)
-        chosen = sorted(left, key=places.__getitem__)[:most]
+        turns = in_turns(left, waiting.__getitem__, lambda _, name: (self._turns.get(name, -inf),))
+        chosen = turns[:most]
         known = {name for names in waiting.values() for name in names}
         self._tried = {key: at for key, at in self._tried.items() if key in waiting}
         self._tried |= dict.fromkeys(chosen, now)

@@ -1,6 +1,5 @@
 """Choose the waiting pods that are examined, and those that get placeholders first (pure)."""
 
-from collections import Counter
 from collections.abc import Collection, Generator
 from functools import partial
 from math import inf
@@ -9,7 +8,7 @@ from typing import Final
 from extender.decisions.autoscaling.placeholders import Lacking, Placeholder, placeholders
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.pod_records import PodRecord
-from extender.decisions.tries import Tries
+from extender.decisions.tries import Tries, in_turns
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
 
@@ -72,13 +71,12 @@ class MissingNodes:
             at = self._given.get(each[0].uid, -inf)
             return each[0].uid not in kept or now - at >= KEPT_SECONDS, at
 
-        ranks, places = Counter[str](), list[tuple[int, bool, float, Lacking]]()
-        for each in sorted(lacking, key=own_order):
-            name = each[0].metadata.namespace
+        def turn(each: Lacking, namespace: str) -> tuple[bool, float]:
             may_yield, _ = own_order(each)
-            places.append((ranks[name], may_yield, self._turns.get(name, -inf), each))
-            ranks[name] += 1
-        return [each for *_, each in sorted(places, key=lambda place: place[:3])]
+            return may_yield, self._turns.get(namespace, -inf)
+
+        lacking = sorted(lacking, key=own_order)
+        return in_turns(lacking, lambda each: (each[0].metadata.namespace,), turn)
 
     def _waiting(self, record: PodRecord) -> Pod | None:
         """Return the pod if the extender has rejected it on all nodes for a while.
