@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -79,9 +78,8 @@ class Placeholders:
         while True:
             before = self._slices.spent
             await duty()
-            used = self._slices.spent - before  # a round takes longer: others have turns meanwhile
-            began = time.perf_counter() - used
-            await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+            used = self._slices.spent - before
+            await rest(used, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     def _known(self) -> dict[str, Pod]:
         """Return those that exist by the uids of their pods."""

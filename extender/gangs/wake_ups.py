@@ -5,7 +5,6 @@ only the extender knows of, such as that of a hold that has expired, and may hav
 moment before the extender saw the last change: nothing else happens to the pod then for minutes.
 """
 
-import time
 from collections.abc import Collection, Generator, Hashable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -64,9 +63,7 @@ class WakeUps:
         while True:
             before = slices.spent
             await self.check()
-            used = slices.spent - before  # a round takes longer: others have turns meanwhile
-            began = time.perf_counter() - used
-            await rest(began, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
+            await rest(slices.spent - before, least=EVERY_SECONDS, most=MOST_REST_SECONDS)
 
     async def check(self) -> None:
         """Wake the pods that fit, and that kube-scheduler has not tried since they do."""

@@ -36,14 +36,12 @@ def run_all(steps: Generator[None, None, T]) -> T:
             return found
 
 
-async def rest(began: float, *, least: float, most: float) -> None:
-    """Sleep after a round of work that began at that time, by ``time.perf_counter``.
+async def rest(used: float, *, least: float, most: float) -> None:
+    """Sleep RESTS times as long as a round of work has used, within bounds; all in seconds.
 
-    It is RESTS times as long as the round took, so that rounds take a fifth of the time, within
-    bounds in seconds.
+    So rounds take a fifth of the time. ``used`` is without the turns that others had meanwhile.
     """
-    took = time.perf_counter() - began
-    await asyncio.sleep(min(most, max(least, RESTS * took)))
+    await asyncio.sleep(min(most, max(least, RESTS * used)))
 
 
 class Turns:
