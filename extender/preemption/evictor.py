@@ -32,7 +32,7 @@ UNCHANGED_SECONDS: Final = 30.0
 MOST_DOUBLED: Final = 5  # from a second
 SEARCHES_AT_ONCE: Final = 20  # in one round
 ROUND_SECONDS: Final = 0.1  # of a CPU, after which no further search begins in a round
-RESTS: Final = 20  # times as long as a search in vain has taken, until the next one
+RESTS: Final = 20  # times as long as a search that found no plan has taken, until the next one
 FIRST_PART: Final = 16  # of the work that a search may take, in the first one; then twice as much
 OPEN_SECONDS: Final = 5.0  # in which a plan that was stopped is replaced
 TAKEOVER_SECONDS: Final = 3.0
@@ -315,7 +315,7 @@ class Evictor:
     def _replace(self, record: PreemptionRecord) -> None:
         """Let another plan replace one that was stopped; nobody gets what it has freed until then.
 
-        It is made with what is ending by now; if that fails too, not at once.
+        It is made with what is already ending; if that fails too, not at once.
         """
         self._end(record)
         self._searched.pop(record.owner, None)

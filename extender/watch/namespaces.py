@@ -2,8 +2,7 @@
 
 While they cannot be read, what was read last holds: kube-apiserver also answers 403 right after its
 start, before it knows the roles. A replica that has never read them limits nothing once several
-refusals show that the right is missing, as before the rights had it: otherwise it would place
-nothing.
+refusals show that the right is missing: otherwise it would place nothing.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ class NamespaceWatch:
             await asyncio.sleep(AGAIN_SECONDS if self._refusals >= REFUSALS else SOON_SECONDS)
 
     async def relist(self) -> None:
-        """Return once all counts that was written until now; at once if they may not be read."""
+        """Return when all earlier writes count, and at once if namespaces may not be read."""
         if self._informer is not None:
             await self._informer.relist()
 

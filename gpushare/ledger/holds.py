@@ -34,8 +34,8 @@ HOLD_PRIORITY: Final = 2**31  # above every pod's: such a hold counts against al
 class Hold:
     """Free resources kept for ``owner`` (a pod's uid or a gang's name).
 
-    They count against pods of ``priority`` or lower. Whoever gives them to a pod of higher priority
-    drops the hold. ``expires_at`` is in seconds of a monotonic clock.
+    They count against pods of ``priority`` or lower. Code that gives them to a pod of higher
+    priority drops the hold. ``expires_at`` is in seconds of a monotonic clock.
     """
 
     owner: str

@@ -331,7 +331,7 @@ class Pod(_Object, gc=False, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """Return the controller that replaces the pod when it is deleted; None if there is none."""
+        """Return the controller that creates another pod when this one is deleted, or None."""
         owners = self.metadata.owner_references or ()
         return next((owner for owner in owners if owner.controller), None)
 

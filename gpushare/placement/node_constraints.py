@@ -34,7 +34,7 @@ class ProfileRules:
 
     ``resources`` and ``groups`` are the foreign resources that its plugin NodeResourcesFit ignores,
     by name and by what is before the slash (fit.go, fitsRequest). ``added`` is NodeAffinity's
-    ``addedAffinity``, which a node has to match besides the pod's own.
+    ``addedAffinity``, which a node has to match in addition to the pod's own.
     """
 
     resources: frozenset[str] = frozenset()

@@ -363,7 +363,7 @@ def test_a_gang_evicts_once_kube_scheduler_has_rejected_a_member_that_it_may_try
 
 
 def test_gangs_that_no_victims_help_delay_no_less_important_pod():
-    """A budget lets one pod go: each search for a gang of eight is long and in vain."""
+    """A budget lets one pod go: each search for a gang of eight is long and finds nothing."""
     nodes = {f"n{number:02}": (16, 16) for number in range(6)}
     with staged({**nodes, "m": (16,)}) as stage:
         stage.preempts = False
