@@ -104,6 +104,7 @@ def needed(system: str) -> tuple[Permission, ...]:
         *LISTS_NAMESPACES,
         *of(EXTENDER, _POD_GROUPS, "list", "watch", group="scheduling.x-k8s.io"),
         *of(EXTENDER, _POD_GROUPS, "list", "watch", group="scheduling.k8s.io"),
+        *of(EXTENDER, "jobs", "get", group="batch"),
         *of(EXTENDER, "pods/binding", "create"),
         *of(EXTENDER, "pods/eviction", "create"),
         *of(EXTENDER, "events", "create"),
