@@ -42,12 +42,15 @@ class Undo:
         self._told: set[str] = set()  # the stranded gangs
 
     async def check(self) -> None:
-        """Evict all bound members of the gangs whose time is over."""
+        """Evict all bound members of the gangs whose time is over, unless they may have worked."""
         counted = await self._count_ended()
         due: list[tuple[Group, list[Pod]]] = []
         for group, record in self._stages.begun():
             is_sure = counted.get(record.owner) is record and self._is_late(group, record)
             if not (record.is_broken or is_sure):
+                continue
+            if record.may_have_worked:
+                self._gangs.become_whole(record)
                 continue
             bound = self._gangs.progress(group).bound
             evicted = [pod for pod in bound if pod.has_controller]

@@ -381,7 +381,7 @@ class Gangs:
         if record.begun_at is not None:  # what was kept without an end has one again
             now = self.state.clock.monotonic()
             self._ledger.renew(record.owner, now + HELD_SECONDS)
-        record.begun_at, record.is_broken = None, False
+        record.begun_at, record.is_broken, record.may_have_worked = None, False, False
         may_start = self.problem_of(group) is None and self.has_members(group, record)
         if record.plan and not may_start:
             self.give_up(group)

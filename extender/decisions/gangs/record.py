@@ -22,8 +22,10 @@ class GangRecord:
     ``plan`` names the plan whose slots are held or were bound; empty without one. ``held_at`` is
     when they were taken, ``begun_at`` when a member with GPU memory was first found bound,
     ``is_whole`` whether the minimum has been bound at one time, ``holds_more`` whether slots were
-    taken since then for other members. ``ended`` counts members that have succeeded, which no watch
-    shows; controllers with the uids ``ended_of`` have created them.
+    taken since then for other members. ``may_have_worked``: nobody knows whether the minimum has
+    been bound, and once the time of the gang is over, it counts as whole. ``ended`` counts members
+    that have succeeded, which no watch shows; controllers with the uids ``ended_of`` have created
+    them.
     ``tried`` is what the last plan that failed was based on, ``failed_at`` when that was, and
     ``no_room`` its result.
     ``rest_seconds`` is how long after that no plan is made for a gang that has begun, unless it
@@ -40,6 +42,7 @@ class GangRecord:
     held_at: float = -inf
     begun_at: float | None = None
     is_whole: bool = False
+    may_have_worked: bool = False
     holds_more: bool = False
     is_broken: bool = False
     ended: int = 0

@@ -39,7 +39,9 @@ def take_over(gangs: Gangs, group: Group, age: float, *, has_lost: bool = False)
     so may be lost, and nobody who has worked for long is evicted by mistake. So a gang counts as
     whole if its time is over and it ``has_lost`` members since it began, or a release has bound it
     that wrote nothing with Bindings, or if it is OLD_TIMES as old: a leader would have undone it.
-    The time of one that a Binding was completing begins again.
+    Before that, the minimum of one that has lost members is planned at one time, and if a Binding
+    was completing it, the gang is not undone at the end. The time of one that a Binding was
+    completing begins again.
     """
     if not gangs.is_current(group):
         return
@@ -50,7 +52,8 @@ def take_over(gangs: Gangs, group: Group, age: float, *, has_lost: bool = False)
     is_completing = GANG_COMPLETING in said
     has_worked = is_over and (has_lost or None in said)
     has_worked |= age >= OLD_TIMES * gangs.complete_seconds(group)
-    if GANG_WHOLE in said or (is_completing and has_lost) or has_worked:
+    record.may_have_worked = is_completing and has_lost
+    if GANG_WHOLE in said or has_worked:
         gangs.become_whole(record)
     elif record.begun_at is not None and not (is_over and is_completing):
         record.begun_at = min(record.begun_at, gangs.state.clock.monotonic() - age)

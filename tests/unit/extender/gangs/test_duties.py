@@ -13,7 +13,13 @@ from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.decisions.gangs.stages import GangStages
 from extender.gangs import duties, takeover
 from extender.settings.configuration import GangSettings
-from gpushare.contract import ANNOTATION_GANG, ANNOTATION_SLOT, GANG_STARTING, GANG_WHOLE
+from gpushare.contract import (
+    ANNOTATION_GANG,
+    ANNOTATION_SLOT,
+    GANG_COMPLETING,
+    GANG_STARTING,
+    GANG_WHOLE,
+)
 from gpushare.errors import ApiError
 from gpushare.groups import reasons as texts
 from gpushare.groups.model import GroupKey, PodGroup, Source
@@ -264,6 +270,26 @@ async def test_a_gang_that_has_worked_and_lost_the_member_that_completed_it_is_n
     await heir.duties.check()
     assert heir.kube.evicted == []
     assert await heir.schedule("g-4")
+
+
+async def test_a_gang_that_lost_a_member_while_its_last_one_was_bound_gets_its_minimum_at_one_time(
+    cluster,
+):
+    """Nobody knows whether the minimum was ever bound."""
+    at = await begun(cluster, 3)
+    said = cluster.kube.pods["g-0"].annotations | {ANNOTATION_GANG: GANG_COMPLETING}
+    first = changed(cluster.kube.pods["g-0"], {"annotations": said})
+    kube = ListedKube()
+    kube.bound_for = timedelta(seconds=10)
+    heir = GangCluster({at: (16, 16)}, kube=kube)
+    late = owned(member("g-3", "g", 3, units=12, created="2999-01-01T00:00:00Z"))
+    heir.add(first, cluster.kube.pods["g-1"], late)
+    await heir.duties.take_over()
+    assert await heir.schedule("g-1", "g-3") == {}
+    heir.time.now += GangSettings().complete_seconds
+    await heir.duties.check()
+    assert heir.kube.evicted == []
+    assert await heir.schedule("g-1", "g-3") == {"g-1": at}
 
 
 async def test_what_users_write_about_a_gang_does_not_survive_the_binding(cluster):
