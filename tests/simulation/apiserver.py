@@ -77,7 +77,7 @@ class ApiServer:
 
     ``bound`` is called with sender, pod and body of every granted Binding; ``evicted`` with sender
     and pod of every eviction. ``now`` returns its time, ``may_patch`` is whether extenders have the
-    right to patch pods.
+    right to patch pods, ``webhook_is_down`` whether every patch fails because of a webhook.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class ApiServer:
     ) -> None:
         self._store, self._now, self._may_patch = store, now, may_patch
         self._arrives, self._bound, self._evicted = arrives, bound, evicted
+        self.webhook_is_down = False
         self._pages: dict[str, tuple[int, list[Object]]] = {}
 
     def answer(self, request: Request) -> Answer:
@@ -200,6 +201,8 @@ class ApiServer:
         pod = self._store.pods.get(name)
         if pod is None:
             return _not_found(name)
+        if self.webhook_is_down:
+            return refusal(500, "InternalError", "failed calling webhook: connection refused")
         if patch["metadata"]["uid"] != uid_of(pod):
             causes = [{"field": "metadata.uid", "message": "field is immutable"}]
             return refusal(422, "Invalid", details={"causes": causes})

@@ -10,6 +10,7 @@ from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_RUNNING_ON,
+    GATE_ADMISSION,
     LABEL_CARD_COUNT,
     RESOURCE_MEMORY,
 )
@@ -48,7 +49,10 @@ def is_done(pod: Object | None) -> bool:
 
 
 class Pods:
-    """``schedulers`` are the names that pods may ask for, ``priorities`` those that they have."""
+    """``schedulers`` are the names that pods may ask for, ``priorities`` those that they have.
+
+    With ``may_gate`` some pods begin with the extender's gate.
+    """
 
     def __init__(
         self,
@@ -57,9 +61,11 @@ class Pods:
         rng: random.Random,
         schedulers: tuple[str, ...],
         priorities: tuple[int, ...],
+        *,
+        may_gate: bool,
     ) -> None:
         self._loop, self._store, self._rng, self._schedulers = loop, store, rng, schedulers
-        self._priorities = priorities
+        self._priorities, self._may_gate = priorities, may_gate
         self._made = 0
         store.listeners.append(self._changed)
 
@@ -78,6 +84,8 @@ class Pods:
                 ANNOTATION_INDEX: "0",
                 ANNOTATION_ASSUME_TIME: "1",
             }
+        if self._may_gate and rng.random() < 0.5:
+            pod["spec"]["schedulingGates"] = [{"name": GATE_ADMISSION}]
         self._store.put("pods", pod)
         return f"{name} is made"
 

@@ -39,6 +39,7 @@ END_SECONDS: Final = 20.0  # between two times at which what runs ends
 AUDIT_SECONDS: Final = 0.5  # more audits of the small ledger cost time and show nothing
 DUTY_SECONDS: Final = 0.5  # so do more looks at a few gangs
 LOOK_SECONDS: Final = 0.005  # two that decide for less show by what they write
+WEBHOOK_SECONDS: Final = 60.0  # longer than room is kept for a pod that is to be released
 KILLED_IN_A_GANG: Final = 0.25  # of the replicas that bind a member
 # A replica that never saw a Lease takes it for missing all the time: it cannot know that somebody
 # has deleted it. By then each replica has read it.
@@ -111,7 +112,7 @@ class _World:
         self.invariants.preempts = self._preemption.enabled
         self.ended_at = self._looks_at = 0.0
         may_patch = rng.random() < 0.5
-        server = ApiServer(
+        self._server = server = ApiServer(
             store,
             lambda: server_time(loop.now),
             may_patch=may_patch,
@@ -132,7 +133,7 @@ class _World:
         # During a failover of kube-scheduler two want all pods for a moment.
         asked_for = ("any",) if rng.random() < 0.3 else names
         priorities = (0, 0, 5) if self._preemption.enabled else (0,)
-        self._pods = Pods(loop, store, rng, asked_for, priorities)
+        self._pods = Pods(loop, store, rng, asked_for, priorities, may_gate=may_patch)
         self._gangs = Gangs(loop, store, rng, self._pods, may_gate=may_patch)
         self._share_of_gangs = rng.choice((0.1, 0.4))
         self._schedulers = [
@@ -266,9 +267,13 @@ class _World:
             return f"{name} was to be stopped"
         if roll < 0.75:
             return self._end(slot, killed=rng.random() < 0.6)
-        if roll < 0.9:
+        if roll < 0.85:
             self._store.compacted = self._store.version - rng.choice((0, 3, 10))
             return "the API server forgets old versions"
+        if roll < 0.92:
+            self._server.webhook_is_down = True
+            self._loop.after(WEBHOOK_SECONDS, setattr, self._server, "webhook_is_down", False)
+            return "the webhook of patches is down"
         return self._change_lease()
 
     def _bound(self, sender: str, pod: Object, binding: dict[str, Any]) -> None:
