@@ -6,12 +6,12 @@ that reordered or repeated events cannot make them drift.
 There are tens of thousands of accounts, so Python's garbage collector does not examine them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from gpushare.cards.model import Card, Inventory, Share
 from gpushare.ledger.holds import Hold, Holder, Slot, SlotKey, requests_kept
@@ -195,13 +195,27 @@ class NodeEntry(msgspec.Struct, gc=False, eq=False):
             )
             for card in inventory.cards
         ]
+        if claimed and besides in self.held:
+            _, own = self.held[besides]
+            cards = [_beside_hold(each, own, here) for each in cards]
         return summed(inventory, cards)
 
 
-def _usable(cards: tuple[str, ...], here: set[str]) -> Iterable[str]:
+def _usable(cards: tuple[str, ...], here: set[str]) -> Collection[str]:
     """Return the cards of ``here`` that a decision for ``cards`` may use."""
     # A decision from before the node renamed its cards may use any of them.
     return cards if here.issuperset(cards) else here
+
+
+def _beside_hold(account: CardAccount, own: Slot, here: set[str]) -> CardAccount:
+    """Return a card's account for the pod that a hold has the slot ``own`` for.
+
+    A claim is for what others leave. As long as they stay, it would take the room of the hold.
+    """
+    if account.card.uuid not in _usable(own.cards, here):
+        return account
+    left = account.card.units - account.used - account.unplaced - account.reserved - own.units
+    return replace(account, claimed=min(account.claimed, max(0, left)))
 
 
 def _add_units(

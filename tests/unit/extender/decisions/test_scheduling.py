@@ -22,7 +22,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import NoRoom
 from gpushare.ledger.accounts import Reserve
-from gpushare.ledger.holds import Claim, Slot
+from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.objects.model import Taint
 from gpushare.objects.scheduling import (
     Affinity,
@@ -454,6 +454,20 @@ def test_a_verdict_is_a_reason_or_a_rank():
     asked = pod_annotations.request_of(pod(units=4))
     assert isinstance(made.cluster.state.verdict("stranger", asked), Reason)
     assert made.cluster.state.verdict("n000", asked)[3] == "n000"
+
+
+async def test_a_claim_for_what_others_leave_takes_no_room_from_the_owner_of_a_hold():
+    bench = Bench(16)
+    runs, held, other = pod("runs", 8), pod("held", 8), pod("other", 8)
+    bench.add(runs, held, other)
+    await bench.bind(runs)
+    ledger = bench.cluster.ledger
+    ledger.keep(Hold("g", (Slot("n", ("GPU-0",), 8, pod_uid=held.uid),), 1e9))
+    ledger.keep(Claim("waits", (Slot("n", ("GPU-0",), 8),), 1e9, 100))
+    with pytest.raises(NoRoom):
+        await bench.bind(other)
+    await bench.bind(held)
+    assert [uid for uid, *_ in bench.kube.bindings] == [runs.uid, held.uid]
 
 
 async def test_a_claim_stands_in_the_way_of_its_own_priority_and_lower_ones_alone():

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from msgspec.structs import replace
 
 from gpushare.ledger.accounts import Reserve
 from gpushare.ledger.holds import Claim, Hold, Slot
@@ -276,11 +277,24 @@ class Planning(FixedCards):
                 if slot.node == name and slot.pod_uid not in counted:
                     sums.update(dict(slot.requests))
                     counted |= {slot.pod_uid} - {""}
-        assert self.ledger.account(name, besides=uid, priority=priority) == bare.account(name)
+        found = self.ledger.account(name, besides=uid, priority=priority)
+        own = self.pinned(Hold).get(uid)
+        is_here = own is not None and own.node == name
+        self.is_like(found, bare.account(name), own if is_here else None)
         kept = self.ledger.kept_resources(name, besides=uid, priority=priority)
         assert kept == dict(sums)
         if priority is not None:
             assert self.ledger.outranked(priority) == outranked
+
+    def is_like(self, found, bare, own):
+        """Check that a claim takes nothing of ``own``, what is held for the pod itself."""
+        for card, wanted in zip(found.cards, bare.cards, strict=True):
+            assert replace(card, claimed=wanted.claimed) == wanted
+            left = card.card.units - card.used - card.unplaced - card.reserved
+            is_own = own is not None and card.card.uuid in own.cards
+            assert card.free == max(wanted.free, min(left, own.units if is_own else 0))
+        if own is None:
+            assert found == bare
 
     @rule(data=st.data())
     def something_is_tried(self, data):
