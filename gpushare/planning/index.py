@@ -63,10 +63,10 @@ class ShapeIndex:
 
 
 class _Left:
-    """What nodes have left, which is read once for several shapes, and again after a change."""
+    """What nodes have left, which is read once for all shapes, and again after a change."""
 
-    def __init__(self, world: World, *, keeps: bool) -> None:
-        self._world, self._keeps = world, keeps
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._known: dict[str, tuple[FreeCards | None, Mapping[str, int] | None]] = {}
         self._seen = seen_now(world)
 
@@ -82,9 +82,7 @@ class _Left:
         found = self._known.get(name)
         if found is None:
             cards = FreeCards(account) if account is not None else None
-            found = cards, self._world.free_resources(name)
-            if self._keeps:
-                self._known[name] = found
+            found = self._known[name] = cards, self._world.free_resources(name)
         return found
 
 
@@ -93,21 +91,20 @@ class ShapeIndexes:
 
     def __init__(self, world: World) -> None:
         self.names = NodeNames(world)
-        self._world = world
+        self._world, self._left = world, _Left(world)
         self._indexes: dict[Hashable, ShapeIndex] = {}  # last used one last
 
     def current(self, shapes: Sequence[Shape]) -> Generator[None, None, list[ShapeIndex]]:
         """Return the indexes of shapes as of now, in short steps. Do not change them."""
-        left = _Left(self._world, keeps=len(shapes) > 1)
         found: list[ShapeIndex] = []
         for shape in shapes:
             yield
-            index = yield from self._current(shape, left)
+            index = yield from self._current(shape)
             found.append(index)
         self._drop_longest_unused()
         return found
 
-    def _current(self, shape: Shape, left: _Left) -> Generator[None, None, ShapeIndex]:
+    def _current(self, shape: Shape) -> Generator[None, None, ShapeIndex]:
         index = self._indexes.pop(shape.key, None) or ShapeIndex(shape)
         self._indexes[shape.key] = index
         world = self._world
@@ -122,17 +119,17 @@ class ShapeIndexes:
             # Another plan may use the index between steps. Entries only become newer, except if it
             # was filled: then what is entered here may be older.
             if one is None or two is None:
-                filled = yield from self._all(shape, left)
+                filled = yield from self._all(shape)
                 if index.fills == fills:
                     index.fill(*filled)
                     index.seen = now
             else:
-                yield from self._renew(index, {*one, *two}, left)
+                yield from self._renew(index, {*one, *two})
                 if index.fills == fills:
                     index.seen = max(now, index.seen or now)
         return index
 
-    def _place(self, shape: Shape, name: str, left: _Left) -> Place | None:
+    def _place(self, shape: Shape, name: str) -> Place | None:
         """Return how many members a node takes now, and its rank; None if it is not eligible."""
         world = self._world
         account = world.ledger.account(name)
@@ -140,7 +137,7 @@ class ShapeIndexes:
             return None
         if account is not None and not may_fit(shape, account):
             return 0, None
-        cards, free = left.of(name, account)
+        cards, free = self._left.of(name, account)
         if free is None:
             return None
         takes = members_on(shape, cards, free)
@@ -149,7 +146,7 @@ class ShapeIndexes:
         return takes, rank_of(world.policies, shape, cards, takes, name)
 
     def _all(
-        self, shape: Shape, left: _Left
+        self, shape: Shape
     ) -> Generator[None, None, tuple[dict[str, int], dict[str, Rank], list[Rank]]]:
         """Return what ``ShapeIndex.fill`` takes, as of now."""
         yield
@@ -157,7 +154,7 @@ class ShapeIndexes:
         rank_of: dict[str, Rank] = {}
         for name in list(self.names.of(shape)):
             yield
-            place = self._place(shape, name, left)
+            place = self._place(shape, name)
             if place is not None:
                 takes[name] = place[0]
                 if place[1] is not None:
@@ -165,13 +162,11 @@ class ShapeIndexes:
         ranks = yield from sorted_in_steps(list(rank_of.values()))
         return takes, rank_of, ranks
 
-    def _renew(
-        self, index: ShapeIndex, changed: set[str], left: _Left
-    ) -> Generator[None, None, None]:
+    def _renew(self, index: ShapeIndex, changed: set[str]) -> Generator[None, None, None]:
         shape = index.shape
         for number, name in enumerate(changed, 1):
             if shape.named is None or name in shape.named:
-                index.put(name, self._place(shape, name, left))
+                index.put(name, self._place(shape, name))
             if number % AT_ONCE == 0:
                 yield
 
