@@ -66,9 +66,11 @@ def _packed(
 ) -> Generator[None, None, tuple[Fit | None, int]]:
     """Return slots of a packing, if other resources are enough for it, and how many were tried.
 
-    Packing is for members with one card, so those with several cards are placed before.
+    Packing is for members with one card, so those with several cards are placed before. Pods may be
+    bound between two steps: then the search for a packing begins again with the cards as they are.
     """
     packing: Packing | None = None
+    asked: tuple[dict[int, int], Counter[int]] | None = None
     for packings in range(MOST_PACKINGS):
         found = Fit(Draft(besides), len(wanted))
         left = list(wanted)
@@ -81,9 +83,9 @@ def _packed(
         yield from rest.read(found.draft)
         if not rest.is_only_cards():
             return None, packings
-        if packing is None:
-            sizes = rest.sizes()
-            packing = Packing(list(sizes), list(sizes.values()), rest.bins())
+        if packing is None or (rest.sizes(), rest.bins()) != asked:
+            sizes, bins = asked = rest.sizes(), rest.bins()
+            packing = Packing(list(sizes), list(sizes.values()), bins)
         packed = yield from packing.find(budget)
         if packed is None:
             return None, packings

@@ -1,11 +1,15 @@
 """Gangs of different members: never a false yes, and for small gangs no false no."""
 
+from itertools import count, islice
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.planning.ask import NoPlan, Plan
+from gpushare.planning.planner import Planner
+from gpushare.process.time_slices import run_all
 from tests.unit.gpushare.planning.brute_force import fits, most
-from tests.unit.gpushare.planning.worlds import ZONE, PlannedWorld, plan, pod
+from tests.unit.gpushare.planning.worlds import ZONE, PlannedWorld, ask, check, plan, pod
 
 nodes = st.lists(
     st.tuples(st.lists(st.integers(0, 12), max_size=4).map(tuple), st.integers(0, 6)),
@@ -99,6 +103,21 @@ def test_sizes_that_divide_one_another_fit_exactly_if_there_is_room(cards, sizes
     )
     assert isinstance(answer, Plan) == fits
     assert not (isinstance(answer, NoPlan) and answer.gave_up)
+
+
+def test_a_card_that_is_used_at_any_step_of_a_plan_leads_to_no_wrong_plan():
+    """Cards are packed several times here, because other resources are not enough at first."""
+    for step in count():
+        world = world_of([((12, 12), 6), ((12,), 4)])
+        members = [(7, 2), (6, 2), (7, 3), (4, 3)]
+        asked = ask([pod(f"m{n}", units, cpu=cpu) for n, (units, cpu) in enumerate(members)])
+        steps = Planner(world).plan(asked)
+        if len(list(islice(steps, step))) < step:
+            return
+        world.use("n0", 3, 0)
+        answer = run_all(steps)
+        if isinstance(answer, Plan):
+            check(world, asked, answer)
 
 
 def test_what_is_used_too_much_on_one_node_is_not_missing_on_others():
