@@ -103,7 +103,7 @@ class Takeover:
         All up to the minimum existed then.
         """
         created = (pod.metadata.creation_timestamp for pod in group.present())
-        old = sum(bool(at) and datetime.fromisoformat(at) <= begun for at in created if at)
+        old = sum(not at or datetime.fromisoformat(at) <= begun for at in created)
         return old + self._gangs.record(group).ended < group.minimum
 
     async def _age(self, group: Group) -> tuple[datetime, float | None]:

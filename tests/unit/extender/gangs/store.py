@@ -105,7 +105,11 @@ class Store:
 
     def put(self, item: Item) -> None:
         self.version += 1
-        made = changed(item, {"resource_version": str(self.version)})
+        written = {"resource_version": str(self.version)}
+        if isinstance(item, Pod) and self.current(item) is None:
+            created = datetime.fromtimestamp(int(self.now()), UTC)
+            written["creation_timestamp"] = created.isoformat()
+        made = changed(item, written)
         self._of(made)[made.metadata.name] = made
         for listener in self.listeners:
             listener(made, False)
