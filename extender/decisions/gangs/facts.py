@@ -90,9 +90,8 @@ class GangViews:
         if reason is None or not is_over(reason):
             return None
         waiting = self._gangs.progress(group).waiting
-        least = max(1, self._gangs.lacking(group, record))
-        records = (self._state.pods.get(pod.uid) for pod in waiting[:least])
-        asked = sum(each.units or 0 for each in records if each is not None)
+        lacking = self._gangs.lacking(group, record)
+        asked = self._state.quotas.least_units(waiting, lacking)
         uids = [pod.uid for pod in waiting]
         return self._quotas.described(reason, group.key.namespace, asked, uids, who="gang")
 

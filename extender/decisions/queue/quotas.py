@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from itertools import accumulate
 from math import inf
 
@@ -88,7 +89,8 @@ class Quotas:
     def limited(self, ask: Ask) -> Ask | Reason:
         """Return an ask without members and nodes for which the quota leaves nothing.
 
-        A reason is returned if that is less than the ask needs.
+        The first members stay, or the smallest ones if too few of the first fit into it. A reason
+        is returned if these are too few as well.
         """
         units = [self.units_of(pod) for pod in ask.members]
         if not any(units):
@@ -96,11 +98,14 @@ class Quotas:
         left = self.left(_namespace(ask), [pod.uid for pod in ask.members])
         if not isinstance(left, Left):
             return ask if left is None else left
-        number = sum(total <= left.units for total in accumulate(units))
-        if number < max(1, ask.least):
+        least = max(1, ask.least)
+        chosen = _within(left.units, units, range(len(units)))
+        if len(chosen) < least:
+            chosen = _within(left.units, units, _smallest_first(units))
+        if len(chosen) < least:
             return OVER_QUOTA
-        if number < len(ask.members):
-            ask = replace(ask, members=ask.members[:number])
+        if len(chosen) < len(ask.members):
+            ask = replace(ask, members=tuple([ask.members[each] for each in sorted(chosen)]))
         return self.without(ask, left.full_models(min(filter(None, units), default=0)))
 
     def may_ever_permit(self, ask: Ask) -> bool:
@@ -108,7 +113,11 @@ class Quotas:
         quota = self._namespaces.get(_namespace(ask)).quota
         if quota is None or quota.units is None:
             return True
-        return sum(map(self.units_of, ask.members[: max(1, ask.least)])) <= quota.units
+        return self.least_units(ask.members, ask.least) <= quota.units
+
+    def least_units(self, members: Iterable[Pod], least: int) -> int:
+        """Return the units that so many members request at least, or one if that is 0."""
+        return sum(nsmallest(max(1, least), map(self.units_of, members)))
 
     def exceeding(self, ask: Ask, slots: Sequence[Slot]) -> Reason | frozenset[str]:
         """Return why these slots may not be taken for the members, or the models to leave out.
@@ -163,6 +172,17 @@ class Quotas:
             return self._request_of(pod).units
         except RequestError:
             return 0
+
+
+def _within(most: float, units: Sequence[int], order: Iterable[int]) -> list[int]:
+    """Return the first places of this order whose units are not more than ``most`` together."""
+    order = list(order)
+    totals = accumulate(units[each] for each in order)
+    return order[: sum(total <= most for total in totals)]
+
+
+def _smallest_first(units: Sequence[int]) -> list[int]:
+    return sorted(range(len(units)), key=units.__getitem__)
 
 
 def _namespace(ask: Ask) -> str:

@@ -24,7 +24,7 @@ from gpushare.quota.reasons import (
 )
 from tests.builders import annotated, node, pod, stock
 from tests.gangs import member
-from tests.unit.extender.queue.test_admission import check, gated, stage
+from tests.unit.extender.queue.test_admission import GATED, check, gated, stage
 from tests.unit.extender.scripted import changed
 
 GATES = {"scheduling_gates": (SchedulingGate(GATE_ADMISSION),)}
@@ -225,6 +225,19 @@ async def test_the_surplus_of_a_gang_waits_for_quota(here):
     await check(admission)
     assert sorted(api.patches) == ["g-0", "g-1", "g-2"]
     assert used(cluster) == 12
+
+
+async def test_the_smallest_members_of_a_gang_start_if_the_first_ones_are_over_the_quota(here):
+    cluster, api, admission = here
+    limit(cluster, "10")
+    for name, units in (("g-0", 8), ("g-1", 4), ("g-2", 8), ("g-3", 2)):
+        cluster.add(member(name, "g", 3, units=units, gates=GATED))
+    await check(admission)
+    assert api.patches == {}
+    assert "The gang asks for 14 units, more than the whole quota" in said(cluster, "g-0")[1]
+    limit(cluster, "14")
+    await check(admission)
+    assert sorted(api.patches) == ["g-0", "g-1", "g-3"]
 
 
 async def test_two_gangs_of_a_namespace_get_its_quota_one_after_the_other(here):
