@@ -1,7 +1,7 @@
 """Judge what must hold at every moment, only by the API server's objects."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from gpushare.contract import (
@@ -26,6 +26,7 @@ from tests.simulation.store import (
     Object,
     Store,
     gang_of,
+    is_leaving,
     is_terminal,
     node_of,
     priority_of,
@@ -61,6 +62,7 @@ class Invariants:
         self._store, self._replicas, self._quota = store, replicas, quota
         self._decisions: dict[str, Decision] = {}
         self._largest: dict[tuple[str, str], int] = {}  # what a card has ever had
+        self._hanging: set[str] = set()  # uids that quotas need not count
         store.listeners.append(self._changed)
 
     def broken(self, text: str) -> None:
@@ -97,7 +99,7 @@ class Invariants:
                     f"{uuid} of {node} has {has} units, of which {held} are held, and {sender} "
                     f"binds {name} with {amount.units}"
                 )
-        total = used.total() + amount.total
+        total = self.used(besides=self._hanging).total() + amount.total
         if total > self._quota:
             self.broken(f"{sender} binds {name}, and {total} units are more than the quota")
         self._decisions[uid] = decision
@@ -158,12 +160,16 @@ class Invariants:
         if len(deciding) > 1:
             self.broken(f"{' and '.join(deciding)} decide at the same time")
 
-    def used(self) -> Counter[tuple[str, str]]:
-        """Return the units of every card by our Bindings, of pods that have not ended."""
+    def used(self, besides: Collection[str] = ()) -> Counter[tuple[str, str]]:
+        """Return the units of every card by our Bindings, of pods that have not ended.
+
+        Pods with the uids ``besides`` are left out.
+        """
         used: Counter[tuple[str, str]] = Counter()
         for pod in self._store.pods.values():
             decision = self._decisions.get(uid_of(pod))
-            if decision is not None and node_of(pod) and not is_terminal(pod):
+            is_out = uid_of(pod) in besides
+            if decision is not None and node_of(pod) and not (is_terminal(pod) or is_out):
                 for uuid in decision.cards:
                     used[decision.node, uuid] += decision.units
         return used
@@ -245,6 +251,11 @@ class Invariants:
             node = change.after["metadata"]["name"]
             for uuid, card in cards_of(change.after["metadata"]["annotations"]).items():
                 self._largest[node, uuid] = max(card.units, self._largest.get((node, uuid), 0))
+        self._hanging.update(
+            uid_of(pod)
+            for pod in self._store.pods.values()
+            if is_leaving(pod) and node_of(pod) not in ("", *self._store.nodes)
+        )
         if change.kind == "pods" and change.before is not None and change.after is not None:
             before, after = node_of(change.before), node_of(change.after)
             if before and before != after:
