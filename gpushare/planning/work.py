@@ -11,6 +11,7 @@ from gpushare.planning.shapes import EqualMembers, Shape
 # Nodes that one plan judges, for all shapes together: about 2 s of CPU and 100 MB, or 64 shapes on
 # 5,000 nodes. A gang of one shape is always planned.
 MOST_WORK: Final = 320_000
+A_ZONE: Final = 4  # nodes that cost as much as a zone, whose containers are examined as garbage
 NODES_A_STEP: Final = 512
 
 Seen = tuple[int, int]  # changes of the ledger, and of other resources, so far
@@ -74,10 +75,10 @@ def is_too_much(
     if len(groups) == 1:
         return False
     zones = (yield from _zones(world, ask)) if ask.zone_key and ask.zone is None else 0
-    work = 0
+    work, more = 0, A_ZONE * zones
     for group in groups:
         yield
-        work += len(names.of(group.shape)) + zones
+        work += len(names.of(group.shape)) + more
         if work > MOST_WORK:
             return True
     return False

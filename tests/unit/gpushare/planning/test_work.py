@@ -15,7 +15,7 @@ from gpushare.objects.scheduling import LABEL_HOSTNAME
 from gpushare.planning.ask import NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.planning.reasons import TOO_MANY_KINDS
-from gpushare.planning.work import MOST_WORK
+from gpushare.planning.work import A_ZONE, MOST_WORK
 from gpushare.preemption.model import Preemption, Rules
 from gpushare.preemption.search import VictimSearch
 from gpushare.process.time_slices import run_all
@@ -73,7 +73,7 @@ def run(steps: Generator[None, None, Any]) -> tuple[Any, int, int]:
 
 
 GRID = list(product((1024, 256, 80), (5000, 1300, 313), ("", LABEL_HOSTNAME)))
-REFUSED = [each for each in GRID if each[0] * each[1] * (1 + bool(each[2])) > MOST_WORK]
+REFUSED = [each for each in GRID if each[0] * each[1] * (1 + A_ZONE * bool(each[2])) > MOST_WORK]
 PLANNED = [(200, 40, ""), (40, 200, ""), (200, 40, LABEL_HOSTNAME), (40, 200, LABEL_HOSTNAME)]
 
 
