@@ -6,10 +6,9 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from gpushare.ledger.accounts import NodeAccount, summed
+from gpushare.ledger.accounts import CardAccount, NodeAccount, summed
 from gpushare.ledger.gone import NOBODY, Freed, Gone
 from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Hold, Kept, Slot, requests_kept
-from gpushare.objects.pod_requests import Amounts
 from gpushare.placement.card_choice import FreeCard, FreeCards
 from gpushare.placement.node_resources import take
 from gpushare.placement.rank import Rank
@@ -26,7 +25,8 @@ class Besides:
     Pods that are ``gone`` do not count either, nor holds and claims below ``priority``; None counts
     all others. ``nodes`` are where these, these slots and these pods were when this was made.
 
-    A claim and the pods that are evicted for it count once in a node's resources.
+    A claim and the pods that are evicted for it count once in a node's resources. A claim is for
+    what others leave: it takes nothing of what is held for the pods, as in ``Ledger.account``.
     """
 
     def __init__(
@@ -64,14 +64,19 @@ class Besides:
         if resources is None:
             return account, None
         freed, own = self._gone.freed(name), _Own(self._slots(name) if name in self._own else [])
+        claimed = self._claimed(name)
+        twice = claimed & self._used_by_leaving(name) if claimed else claimed
         free = dict(resources)
-        for amounts in (freed.amounts, own.amounts, self._counted_twice(name)):
+        for amounts in (freed.amounts, own.amounts, twice):
             for resource in free.keys() & amounts.keys():
                 free[resource] += amounts[resource]
+        for resource in free.keys() & own.held.keys():
+            unclaimed = free[resource] + claimed[resource] - twice[resource]
+            free[resource] = max(free[resource], min(own.held[resource], unclaimed))
         return _without(account, own, freed), free
 
-    def _counted_twice(self, name: str) -> Amounts:
-        """Return what claims of others keep of a node, and pods that leave it still use."""
+    def _claimed(self, name: str) -> Counter[str]:
+        """Return what claims of others keep of a node."""
         ledger, priority = self.world.ledger, self._priority
         claimed = Counter[str]()
         for kept, slot in ledger.slots_on(name):
@@ -80,11 +85,15 @@ class Besides:
             counts = priority is None or kept.priority >= priority
             if counts and ledger.slot_of(slot.pod_uid) is None:
                 claimed.update(dict(requests_kept(Claim, slot)))
-        left = Counter[str]()
-        for uid, requests in (self.world.leaving(name) if claimed else {}).items():
+        return claimed
+
+    def _used_by_leaving(self, name: str) -> Counter[str]:
+        """Return what pods that leave a node still use of it."""
+        used = Counter[str]()
+        for uid, requests in self.world.leaving(name).items():
             if not self._gone.includes(name, uid):
-                left.update(dict(requests))
-        return claimed & left
+                used.update(dict(requests))
+        return used
 
     def _slots(self, name: str) -> list[tuple[Kept, Slot]]:
         """Return the slots that do not count. With a reserve of its pod, a slot is counted once."""
@@ -101,6 +110,8 @@ class Besides:
 class _Own:
     """What slots of one node count for in its account: units by card, and ``amounts``.
 
+    ``held`` are the amounts of those in holds.
+
     Of a pod with slots in a hold and in a claim, the one in the claim counts for what it keeps
     beyond the other.
     """
@@ -109,6 +120,7 @@ class _Own:
         self.reserved: dict[str, int] = {}
         self.claimed: dict[str, int] = {}
         self.amounts: dict[str, int] = {}
+        self.held: dict[str, int] = {}
         held = {slot.pod_uid: slot for kept, slot in slots if isinstance(kept, Hold)}
         for kept, slot in slots:
             units, before = self.reserved, None
@@ -119,24 +131,28 @@ class _Own:
                 units[uuid] = units.get(uuid, 0) + max(0, slot.units - known)
             for resource, amount in requests_kept(type(kept), slot) if before is None else ():
                 self.amounts[resource] = self.amounts.get(resource, 0) + amount
+                if isinstance(kept, Hold):
+                    self.held[resource] = self.held.get(resource, 0) + amount
 
 
 def _without(account: NodeAccount | None, own: _Own, freed: Freed) -> NodeAccount | None:
     """Return the account without these slots and pods."""
     if account is None:
         return None
-    cards = [
-        replace(
-            each,
-            used=max(0, each.used - freed.units.get(uuid, 0)),
-            unplaced=max(0, each.unplaced - freed.unplaced),
-            reserved=max(0, each.reserved - own.reserved.get(uuid, 0)),
-            claimed=max(0, each.claimed - own.claimed.get(uuid, 0)),
-        )
-        for each in account.cards
-        for uuid in (each.card.uuid,)
-    ]
-    return summed(account.inventory, cards)
+    return summed(account.inventory, [_card_without(each, own, freed) for each in account.cards])
+
+
+def _card_without(card: CardAccount, own: _Own, freed: Freed) -> CardAccount:
+    uuid = card.card.uuid
+    used = max(0, card.used - freed.units.get(uuid, 0))
+    unplaced = max(0, card.unplaced - freed.unplaced)
+    claimed = max(0, card.claimed - own.claimed.get(uuid, 0))
+    held = own.reserved.get(uuid, 0)
+    if held:
+        claimed = min(claimed, max(0, card.card.units - used - unplaced - card.reserved))
+    return replace(
+        card, used=used, unplaced=unplaced, reserved=max(0, card.reserved - held), claimed=claimed
+    )
 
 
 class DraftNode:

@@ -286,6 +286,21 @@ class TestOwnHold:
         assert isinstance(plan(world, members[:1]), Plan)
         assert isinstance(plan(world, [members[0], pod("x", 4, cpu=1, priority=5)]), NoPlan)
 
+    def test_what_is_held_for_the_gang_stays_its_own_if_others_claim_what_runs_beside_it(self):
+        world = PlannedWorld()
+        world.add("n1", (16, 8), cpu=6)
+        world.use("n1", 0, 0, cpu=2)
+        members = gang(2, 4, cpu=2)
+        found = plan(world, members)
+        hold(world, found)
+        claimed = Slot("n1", ("n1-0",), 8, "waits", (("cpu", 2000),))
+        world.ledger.keep(Claim("waits", (claimed,), 1.0, priority=5))
+        assert run_all(Planner(world).plan(ask(members))) == found
+        assert Planner(world).unusable(found.slots, {each.uid: each for each in members}) == {}
+        assert isinstance(plan(world, gang(1, 4, cpu=2, prefix="other")), NoPlan)
+        assert isinstance(plan(world, gang(3, 4, cpu=2)), NoPlan)
+        assert isinstance(plan(world, gang(2, 5, cpu=2)), NoPlan)
+
     def test_pods_that_are_to_be_counted_as_gone_leave_their_room(self):
         world = PlannedWorld()
         world.add("n1", (8, 6), cpu=2)
