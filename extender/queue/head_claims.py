@@ -31,6 +31,7 @@ TRIED_AT_ONCE: Final = 8
 MOST_TIMES: Final = 48  # a day with the default of half an hour
 TIMES_CLAIMED: Final = 4  # as long others come first where claimed room was not used
 UNUSED_SECONDS: Final = 60.0  # in which a round tries the owner of a claim
+FIT_SECONDS: Final = 60.0  # until it is tried again whether a first entry would still fit
 FIRST_HOPELESS_SECONDS: Final = 60.0
 MOST_HOPELESS_SECONDS: Final = 600.0
 # The pods whose end is waited for are chosen as victims are: as few and as unimportant as possible.
@@ -79,7 +80,7 @@ class HeadClaiming:
         self._claims, self._heads = gangs.state.head_claims, Heads(gangs.state, gangs)
         self._search = VictimSearch(gangs.state)
         self._first_since: dict[str, float] = {}  # by owner
-        self._fit: set[str] = set()  # owners of first entries for which there would be room
+        self._fit: dict[str, float] = {}  # by owner, when there would have been room for it
         self._passed: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
         self._patience: dict[str, _Patience] = {}  # of claims, by owner
         self._claimed: dict[str, float] = {}  # by owner, how long its former claims have lasted
@@ -122,7 +123,7 @@ class HeadClaiming:
         before = dict([self._oldest]) | self._first_since
         heads = await self._hopeful(without_room, before, now)
         self._first_since = {head.owner: before.get(head.owner, now) for head, _ in heads}
-        self._fit.intersection_update(self._first_since)
+        self._fit = {each: at for each, at in self._fit.items() if each in self._first_since}
         for standing, entry in heads if self._after else ():
             if now - self._first_since[standing.owner] >= self._due_after(standing.owner, entry):
                 await self._claim(standing, entry)
@@ -174,13 +175,17 @@ class HeadClaiming:
         since = now - min(TRIED_AFTER_SECONDS, self._after or TRIED_AFTER_SECONDS)
         news = [each for each in heads if first_since.get(each[0].owner, now) <= since]
         left = TRIED_AT_ONCE if self._after or not self._backfill else 0
-        while news := [each for each in news if each[0].owner not in self._fit][:left]:
+        while news := [each for each in news if not self._is_fit(each[0].owner, now)][:left]:
             left -= len(news)
             if await self._try(news):
                 break
             # What comes first now has waited behind those that do not fit.
             news = heads = await self._first(without_room)
         return heads
+
+    def _is_fit(self, owner: str, now: float) -> bool:
+        """Return whether pods would leave room for a first entry, as of a minute ago."""
+        return now - self._fit.get(owner, -inf) < FIT_SECONDS
 
     async def _first(
         self, without_room: Collection[tuple[Standing, Entry]]
@@ -197,7 +202,7 @@ class HeadClaiming:
         for standing, entry in entries:
             ask = self._heads.ask(standing, entry)
             if ask is None or await self._searched(ask) is not None:
-                self._fit.add(standing.owner)
+                self._fit[standing.owner] = self._state.clock.monotonic()
                 self._passed.pop(standing.owner, None)
             else:
                 self._give_up(standing.owner)
@@ -210,7 +215,7 @@ class HeadClaiming:
 
     def _pass_over(self, owner: str, seconds: float) -> None:
         self._passed[owner] = self._state.clock.monotonic() + seconds, seconds
-        self._fit.discard(owner)
+        self._fit.pop(owner, None)
 
     def _is_due(self, now: float) -> bool:
         """Return whether an entry has been the first for long enough since the last check."""

@@ -280,6 +280,19 @@ async def test_what_can_never_start_holds_up_nobody_without_backfill():
     assert queue.bound() == {"fits"}
 
 
+async def test_what_can_start_nowhere_any_more_holds_up_nobody_without_backfill():
+    queue = Queue({"n": (16,), "m": (8,)}, order="fifo", backfill=False)
+    queue.submit("runs", 16)
+    await queue.serve(1)
+    queue.submit("first", 16)
+    queue.submit("other", 8)
+    await queue.serve(60)
+    assert queue.bound() == {"runs"}
+    put_taint(queue, "n")
+    await queue.serve(90)
+    assert queue.bound() == {"runs", "other"}
+
+
 async def test_a_pod_that_cannot_be_released_keeps_no_gpu_for_longer_than_it_rests():
     queue = Queue({"n": (8,)}, order="fifo")
     release = queue.api.release_pod
