@@ -84,6 +84,17 @@ def used_by_pods(account: NodeAccount, shares: Iterable[Share]) -> int:
     return unplaced + sum([entry.used for entry in account.cards])
 
 
+def beside_hold(account: CardAccount, held: int) -> CardAccount:
+    """Return a card's account for those for whom holds keep ``held`` units beside what counts.
+
+    A claim is for what others leave. As long as they stay, it would take the room of the holds.
+    """
+    if not held:
+        return account
+    left = account.card.units - account.used - account.unplaced - account.reserved - held
+    return replace(account, claimed=min(account.claimed, max(0, left)))
+
+
 def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
     """Return the account of a node that has exactly these cards."""
     taking_new = tuple([account for account in cards if account.card.takes_new])
@@ -197,7 +208,11 @@ class NodeEntry(msgspec.Struct, gc=False, eq=False):
         ]
         if claimed and besides in self.held:
             _, own = self.held[besides]
-            cards = [_beside_hold(each, own, here) for each in cards]
+            own_cards = _usable(own.cards, here)
+            cards = [
+                beside_hold(each, own.units) if each.card.uuid in own_cards else each
+                for each in cards
+            ]
         return summed(inventory, cards)
 
 
@@ -205,17 +220,6 @@ def _usable(cards: tuple[str, ...], here: set[str]) -> Collection[str]:
     """Return the cards of ``here`` that a decision for ``cards`` may use."""
     # A decision from before the node renamed its cards may use any of them.
     return cards if here.issuperset(cards) else here
-
-
-def _beside_hold(account: CardAccount, own: Slot, here: set[str]) -> CardAccount:
-    """Return a card's account for the pod that a hold has the slot ``own`` for.
-
-    A claim is for what others leave. As long as they stay, it would take the room of the hold.
-    """
-    if account.card.uuid not in _usable(own.cards, here):
-        return account
-    left = account.card.units - account.used - account.unplaced - account.reserved - own.units
-    return replace(account, claimed=min(account.claimed, max(0, left)))
 
 
 def _add_units(

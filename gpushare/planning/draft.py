@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from gpushare.ledger.accounts import CardAccount, NodeAccount, summed
+from gpushare.ledger.accounts import CardAccount, NodeAccount, beside_hold, summed
 from gpushare.ledger.gone import NOBODY, Freed, Gone
 from gpushare.ledger.holds import HOLD_PRIORITY, Claim, Hold, Kept, Slot, requests_kept
 from gpushare.placement.card_choice import FreeCard, FreeCards
@@ -144,15 +144,15 @@ def _without(account: NodeAccount | None, own: _Own, freed: Freed) -> NodeAccoun
 
 def _card_without(card: CardAccount, own: _Own, freed: Freed) -> CardAccount:
     uuid = card.card.uuid
-    used = max(0, card.used - freed.units.get(uuid, 0))
-    unplaced = max(0, card.unplaced - freed.unplaced)
-    claimed = max(0, card.claimed - own.claimed.get(uuid, 0))
     held = own.reserved.get(uuid, 0)
-    if held:
-        claimed = min(claimed, max(0, card.card.units - used - unplaced - card.reserved))
-    return replace(
-        card, used=used, unplaced=unplaced, reserved=max(0, card.reserved - held), claimed=claimed
+    left = replace(
+        card,
+        used=max(0, card.used - freed.units.get(uuid, 0)),
+        unplaced=max(0, card.unplaced - freed.unplaced),
+        reserved=max(0, card.reserved - held),
+        claimed=max(0, card.claimed - own.claimed.get(uuid, 0)),
     )
+    return beside_hold(left, held)
 
 
 class DraftNode:

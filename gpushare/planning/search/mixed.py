@@ -83,9 +83,9 @@ def _packed(
         yield from rest.read(found.draft)
         if not rest.is_only_cards():
             return None, packings
-        if packing is None or (rest.sizes(), rest.bins()) != asked:
-            sizes, bins = asked = rest.sizes(), rest.bins()
-            packing = Packing(list(sizes), list(sizes.values()), bins)
+        sizes, bins = now = rest.sizes(), rest.bins()
+        if packing is None or now != asked:
+            packing, asked = Packing(list(sizes), list(sizes.values()), bins), now
         packed = yield from packing.find(budget)
         if packed is None:
             return None, packings
