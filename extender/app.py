@@ -125,8 +125,19 @@ class _Extender:
             notes = path_for(path, configuration.kubeconfig)
             self._journal = WriteJournal.open(notes, BootClock())
         self._writer = writer = Writer(kube, BootClock(), self._ends_at, self._journal)
-        self._binder = Binder(cluster.scheduling, writer, self._clock)
-        self._planning = GangPlanning(cluster.scheduling)
+        self._planning = planning = GangPlanning(cluster.scheduling)
+        election = configuration.leader_election
+        self._placeholders = Placeholders(
+            cluster.state,
+            planning.slices,
+            writer,
+            self._events.put,
+            namespace=election.namespace if election else NAMESPACE,
+            is_on=configuration.queue.autoscaled,
+        )
+        self._binder = Binder(
+            cluster.scheduling, writer, self._clock, before_write=self._placeholders.let_go
+        )
         self._gangs = GangDuties(cluster.scheduling, self._planning, writer, kube, self._events.put)
         self._stuck = StuckEvictor(
             cluster.state,
@@ -162,15 +173,6 @@ class _Extender:
                 notice=self._events.put,
                 settings=configuration.preemption,
             )
-        election = configuration.leader_election
-        self._placeholders = Placeholders(
-            cluster.state,
-            self._planning.slices,
-            writer,
-            self._events.put,
-            namespace=election.namespace if election else NAMESPACE,
-            is_on=configuration.queue.autoscaled,
-        )
         self._overbooked = OverbookedEvictor(cluster.state, writer, self._events.put, self._clock)
         self._reconciler = Reconciler(
             cluster.state,

@@ -61,6 +61,16 @@ class Placeholders:
         gone = [each for each in self._known().items() if not self._missing.waits(each[0])]
         await asyncio.gather(*(self._delete(*each) for each in gone))
 
+    async def let_go(self, pod: Pod) -> None:
+        """Delete the placeholder of a pod that is about to be bound; failures are logged.
+
+        Autoscalers watch both as pods, in the order of the writes. So none looks between the two
+        and adds a node for a placeholder that has no room beside its own pod.
+        """
+        placeholder = self._known().get(pod.uid)
+        if placeholder is not None:
+            await self._delete(pod.uid, placeholder)
+
     async def check(self) -> None:
         """Create and delete what differs from what should exist; a large cluster takes long."""
         known = self._known()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,10 +68,19 @@ class Binder:
     There is no await between the choice and the reservation, so two decisions never get the same
     free units. A reservation is released if the API server refuses the write; after an unknown
     outcome it stays until ``Reconciler`` has found out.
+
+    ``before_write`` is awaited right before each write and may write itself. It raises nothing.
     """
 
-    def __init__(self, scheduling: Scheduling, kube: Writer, clock: Clock) -> None:
+    def __init__(
+        self,
+        scheduling: Scheduling,
+        kube: Writer,
+        clock: Clock,
+        before_write: Callable[[Pod], Awaitable[None]] | None = None,
+    ) -> None:
         self._scheduling, self._kube, self._clock = scheduling, kube, clock
+        self._before_write = before_write
         self._state, self._ledger = scheduling.state, scheduling.state.ledger
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._may_land_until: dict[tuple[str, str], float] = {}
@@ -135,6 +145,8 @@ class Binder:
         Raises TooManyBinds if the turn comes too late, and what ``bind_pod`` raises.
         """
         async with self._turns:
+            if self._before_write is not None:
+                await self._before_write(pod)
             left = until - READ_SECONDS - self._clock.monotonic()
             if left < LEAST_WRITE_SECONDS:
                 raise TooManyBinds(

@@ -1,5 +1,6 @@
 """The leader creates placeholders that are missing and deletes those that are not needed."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.autoscaling.placeholders import Placeholders
+from extender.binding.binder import Binder
 from extender.decisions.autoscaling.missing_nodes import AFTER_SECONDS, EXAMINED, KEPT_SECONDS
 from gpushare.contract import GATE_ADMISSION, LABEL_PLACEHOLDER
 from gpushare.errors import ApiError, NoRoom
@@ -17,7 +19,7 @@ from gpushare.process.time_slices import Turns
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.quota import Quota
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench, bound, changed
+from tests.unit.extender.scripted import Bench, args, bound, changed
 
 NAMESPACE = "gpushare-system"
 
@@ -38,6 +40,8 @@ class Writer:
         self._bench.cluster.pod_changed(made(self.created[-1], namespace))
 
     async def delete_pod(self, pod: Pod) -> None:
+        if self.refusal is not None:
+            raise self.refusal
         self.deleted.append(pod.labels[LABEL_PLACEHOLDER])
         self._bench.cluster.pod_deleted(pod)
 
@@ -59,6 +63,12 @@ class Stage:
             self.bench.notice,
             namespace=NAMESPACE,
             is_on=is_on,
+        )
+        self.binder = Binder(
+            self.bench.cluster.scheduling,
+            self.bench.kube,
+            self.bench.time,
+            before_write=self.placeholders.let_go,
         )
 
     def needy(self, *names: str, **how: Any) -> None:
@@ -112,6 +122,32 @@ async def test_it_is_deleted_once_its_pod_no_longer_waits(change):
         stage.bench.add(changed(now, spec={"scheduling_gates": (gate,)}))
     await stage.check()
     assert stage.writer.deleted == ["uid-p"]
+
+
+async def test_it_is_deleted_before_its_pod_is_bound():
+    """Otherwise autoscalers that look between the two add a node for the placeholder alone."""
+    stage = Stage()
+    stage.needy()
+    await stage.check()
+    bench, deleted = stage.bench, stage.writer.deleted
+    bench.cluster.pod_deleted(bench.kube.pods["a"])
+    bench.kube.hold = asyncio.Event()
+    binding = asyncio.create_task(stage.binder.bind(args(bench.kube.pods["p"])))
+    await bench.kube.asked.wait()
+    assert deleted == ["uid-p"]
+    bench.kube.hold.set()
+    await binding
+
+
+async def test_a_pod_is_bound_although_its_placeholder_cannot_be_deleted():
+    stage = Stage()
+    stage.needy()
+    await stage.check()
+    stage.bench.cluster.pod_deleted(stage.bench.kube.pods["a"])
+    stage.writer.refusal = ApiError("403", code=403)
+    await stage.binder.bind(args(stage.bench.kube.pods["p"]))
+    assert stage.bench.kube.pods["p"].node == "n"
+    assert not stage.writer.deleted
 
 
 async def test_none_is_created_for_a_pod_that_the_quota_of_its_namespace_keeps_waiting():
