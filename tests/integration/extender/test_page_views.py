@@ -166,9 +166,10 @@ def test_a_url_opens_filters_and_back_returns_to_the_place_before(page):
 
 @pytest.mark.parametrize("value", ["constructor", "toString", "__proto__", "%"])
 def test_a_url_with_unknown_values_opens_the_live_page(page, value):
-    for key in ("q", "ns", "problems", "sort", "order", "view", "node", "pod", "step"):
-        page.open(f"{key}={value}")
-        assert page.complaints() == [], key
+    # Each key alone is a page to load. Those of one line do not hide what another one does.
+    for keys in ("sort", "order", "view", "step"), ("q", "problems"), ("ns", "node"), ("pod",):
+        page.open("&".join(f"{key}={value}" for key in keys))
+        assert page.complaints() == [], keys
         shown = "return ['sort', 'order'].map((id) => document.getElementById(id).value)"
         assert page.run(shown) == ["name", "queue"]
         assert page.run(PRESSED, "problems") == "false"
