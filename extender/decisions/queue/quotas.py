@@ -101,7 +101,8 @@ class Quotas:
         least = max(1, ask.least)
         chosen = _within(left.units, units, range(len(units)))
         if len(chosen) < least:
-            chosen = _within(left.units, units, _smallest_first(units))
+            smallest_first = sorted(range(len(units)), key=units.__getitem__)
+            chosen = _within(left.units, units, smallest_first)
         if len(chosen) < least:
             return OVER_QUOTA
         if len(chosen) < len(ask.members):
@@ -174,15 +175,10 @@ class Quotas:
             return 0
 
 
-def _within(most: float, units: Sequence[int], order: Iterable[int]) -> list[int]:
+def _within(most: float, units: Sequence[int], order: Sequence[int]) -> Sequence[int]:
     """Return the first places of this order whose units are not more than ``most`` together."""
-    order = list(order)
     totals = accumulate(units[each] for each in order)
     return order[: sum(total <= most for total in totals)]
-
-
-def _smallest_first(units: Sequence[int]) -> list[int]:
-    return sorted(range(len(units)), key=units.__getitem__)
 
 
 def _namespace(ask: Ask) -> str:
