@@ -45,7 +45,7 @@ from extender.routes import Routes, replica_listener, serve
 from extender.server.authorization import Authorizer
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.tls import client_contexts
-from extender.settings.configuration import NAMESPACE, Configuration, LeaderElection
+from extender.settings.configuration import Configuration, LeaderElection
 from extender.settings.reload import Reload
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.events import EventQueue
@@ -108,6 +108,8 @@ class _Extender:
         is_limited = configuration.preemption.victims == "preemptible"
         cluster.state.victim_rules = Rules(preemptible_only=is_limited)
         cluster.state.profile_rules = configuration.scheduler.rules
+        if (election := configuration.leader_election) is not None:
+            cluster.state.own_namespace = election.namespace
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self._pods: Informer[Pod | PodUse] = Informer(
             kube, live, Pod, PodHandler(cluster), read=LivePods().read
@@ -126,13 +128,11 @@ class _Extender:
             self._journal = WriteJournal.open(notes, BootClock())
         self._writer = writer = Writer(kube, BootClock(), self._ends_at, self._journal)
         self._planning = planning = GangPlanning(cluster.scheduling)
-        election = configuration.leader_election
         self._placeholders = Placeholders(
             cluster.state,
             planning.slices,
             writer,
             self._events.put,
-            namespace=election.namespace if election else NAMESPACE,
             is_on=configuration.queue.autoscaled,
         )
         self._binder = Binder(
@@ -207,9 +207,7 @@ class _Extender:
             more_metrics=self._node_metrics.render,
             leads=self._decides,
             history=history,
-            usage=PluginUsage(
-                self._kube, election.namespace if election else NAMESPACE, self._clock
-            ),
+            usage=PluginUsage(self._kube, self._cluster.state.own_namespace, self._clock),
             planning=self._planning,
         )
 

@@ -33,7 +33,7 @@ class PodWriter(Protocol):
 class Placeholders:
     """``is_on``: otherwise those that a former leader has created are deleted, and no more.
 
-    All are in ``namespace``, which is gpushare's own.
+    All are in gpushare's own namespace.
     """
 
     def __init__(
@@ -43,11 +43,10 @@ class Placeholders:
         writer: PodWriter,
         notice: Notice,
         *,
-        namespace: str,
         is_on: bool,
     ) -> None:
         self._state, self._slices, self._writer = state, slices, writer
-        self._notice, self._namespace, self._is_on = notice, namespace, is_on
+        self._notice, self._is_on = notice, is_on
         self._missing = MissingNodes(state)
         self._retries: Retries[str] = Retries(state.clock)
 
@@ -96,15 +95,15 @@ class Placeholders:
         return {
             pod.labels[LABEL_PLACEHOLDER]: pod
             for pod in self._state.placeholders.values()
-            if pod.metadata.namespace == self._namespace and not pod.metadata.deletion_timestamp
+            if not pod.metadata.deletion_timestamp
         }
 
     async def _create(self, wanted: Placeholder) -> None:
-        pod, uid = wanted.pod, wanted.pod.uid
+        pod, uid, namespace = wanted.pod, wanted.pod.uid, self._state.own_namespace
         if not self._retries.is_ready(uid):
             return
         try:
-            await self._writer.create_pod(self._namespace, body(wanted, self._namespace))
+            await self._writer.create_pod(namespace, body(wanted, namespace))
         except Conflict:
             self._retries.tried(uid, landed=False)  # the watch shows it soon
             return
@@ -115,7 +114,7 @@ class Placeholders:
         self._retries.tried(uid, landed=False)  # not again before the watch shows it
         log.info("placeholder created", extra={"pod": pod.key, "like": wanted.like.name})
         text = (
-            f"no GPU has room, although the sum of a node has: a placeholder in {self._namespace} "
+            f"no GPU has room, although the sum of a node has: a placeholder in {namespace} "
             f"asks autoscalers for a node like {wanted.like.name}"
         )
         self._notice(pod, "GpushareNodeMissing", text)

@@ -10,6 +10,7 @@ from extender.decisions.pod_records import PodRecords
 from extender.decisions.queue.head_claims import HeadClaims
 from extender.decisions.queue.quotas import Quotas
 from extender.decisions.soft_taints import SoftTaints
+from extender.settings.configuration import NAMESPACE
 from gpushare.answers.gangs import GangStates
 from gpushare.answers.group_states import GroupStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
@@ -58,7 +59,8 @@ class ClusterState:
     ``offered`` are the foreign resources that are judged.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
     ``gated_without_need`` have our gate, and neither request GPU memory nor belong to a gang.
-    ``placeholders`` are the pods that only autoscalers are to see: nothing else counts them.
+    ``own_namespace`` is gpushare's. ``placeholders`` are its pods that only autoscalers are to see:
+    nothing else counts them.
     ``nominated`` are the pods without a node whose nominated node the extender has written.
     ``ending`` knows the pods on nodes that are being deleted.
     ``rooms`` are for sentences about Pending pods. ``gangs``, ``preemptions`` and ``queue`` are
@@ -83,6 +85,7 @@ class ClusterState:
         self.pods = PodRecords(policies, self.ledger.changes.add)
         self.zone_roles: tuple[ZoneRole, ...] = ()
         self.gated_without_need: dict[str, Pod] = {}
+        self.own_namespace = NAMESPACE
         self.placeholders: dict[str, Pod] = {}
         self.nominated: dict[str, Pod] = {}
         self.ending = EndingPods(clock.monotonic, lambda uid: bool(self.use.node_of(uid)))

@@ -122,7 +122,8 @@ class ClusterWatch:
         self.state.placeholders.pop(pod.uid, None)
         if is_placeholder(pod):
             self._forget(pod.uid)  # anybody may give a pod that waits this label
-            self.state.placeholders[pod.uid] = pod
+            if pod.metadata.namespace == self.state.own_namespace:
+                self.state.placeholders[pod.uid] = pod
         else:
             self._decided_changed(pod)
 

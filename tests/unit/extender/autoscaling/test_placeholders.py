@@ -61,7 +61,6 @@ class Stage:
             Turns(),
             self.writer,
             self.bench.notice,
-            namespace=NAMESPACE,
             is_on=is_on,
         )
         self.binder = Binder(

@@ -181,7 +181,8 @@ def test_a_placeholder_goes_where_its_pod_may_go_and_counts_for_nobody():
     (container,) = wanted["containers"]
     assert container["resources"]["limits"] == {RESOURCE_MEMORY: "32"}
 
-    bench.add(pod("placeholder", 32, labels={LABEL_PLACEHOLDER: "uid-p"}))
+    one = pod("placeholder", 32, labels={LABEL_PLACEHOLDER: "uid-p"})
+    bench.add(changed(one, {"namespace": "gpushare-system"}))
     state = bench.cluster.state
     assert set(state.placeholders) == {"uid-placeholder"}
     assert "uid-placeholder" not in state.pods.pending
