@@ -83,6 +83,10 @@ ANNOTATION_CARD_MODELS: Final = "gpushare.aliyun.com/card-models"
 ANNOTATION_CARDS_ONLY: Final = "gpushare.aliyun.com/card-uuids-only"
 ANNOTATION_CARDS_NOT: Final = "gpushare.aliyun.com/card-uuids-not"
 
+# Pod annotation, user: "required" allows only cards whose driver keeps each container to its share
+# of the memory; "preferred" is the default.
+ANNOTATION_ISOLATION: Final = "gpushare.aliyun.com/isolation"
+
 # Node annotations, operator: UUIDs of cards that take no new pods, and the reasons for people.
 ANNOTATION_CORDONED_CARDS: Final = "gpushare.aliyun.com/cordoned-cards"
 ANNOTATION_CORDON_REASONS: Final = "gpushare.aliyun.com/cordon-reasons"
@@ -139,6 +143,12 @@ LATE_BINDING: Final = "late"
 BY_CDI: Final = "cdi"
 BY_RUNTIME: Final = "runtime"
 BY_RUNTIME_CDI: Final = "runtime-cdi"
+
+# Values of a card's ``enforces`` in it: what keeps containers to their share of its memory. Older
+# plugins state none.
+BY_DRIVER: Final = "driver"
+BY_FRAMEWORK: Final = "framework"  # variables by which PyTorch and JAX limit themselves
+BY_NOTHING: Final = "nothing"
 
 # RuntimeClasses that NVIDIA's GPU Operator creates for NVIDIA's runtime.
 CLASS_NVIDIA: Final = "nvidia"

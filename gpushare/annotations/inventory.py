@@ -1,5 +1,6 @@
 """Encode and decode a node's inventory annotation, which the device plugin writes (pure)."""
 
+import sys
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +34,8 @@ class _Card(msgspec.Struct, rename="camel", omit_defaults=True):
     units: int
     health: Health
     gone_since: int = 0
+    enforces: str = ""
+    why_not_more: str = ""
 
 
 class _Inventory(msgspec.Struct, omit_defaults=True):
@@ -46,6 +49,7 @@ class _Inventory(msgspec.Struct, omit_defaults=True):
     leaving: bool = False
     next_index: int = msgspec.field(name="nextIndex", default=0)
     pod_variables_win: bool = msgspec.field(name="podVariablesWin", default=False)
+    reserve: str = ""
 
 
 def encode(inventory: Inventory) -> str:
@@ -61,6 +65,7 @@ def encode(inventory: Inventory) -> str:
             leaving=inventory.is_leaving,
             next_index=inventory.next_index,
             pod_variables_win=inventory.pod_variables_win,
+            reserve=inventory.reserve,
         )
     ).decode()
 
@@ -83,10 +88,7 @@ def decode(text: str) -> Inventory:
         raise RecordError(
             f"annotation {ANNOTATION_INVENTORY} has numbers that are impossible for a card"
         )
-    cards = tuple(
-        Card(**msgspec.structs.asdict(card))
-        for card in sorted(wire.cards, key=lambda card: card.index)
-    )
+    cards = tuple(_card(each) for each in sorted(wire.cards, key=lambda card: card.index))
     if len(cards) > min(len({card.index for card in cards}), len({card.uuid for card in cards})):
         raise RecordError(f"annotation {ANNOTATION_INVENTORY} lists a card twice")
     return Inventory(
@@ -99,7 +101,14 @@ def decode(text: str) -> Inventory:
         is_leaving=wire.leaving,
         next_index=wire.next_index,
         pod_variables_win=wire.pod_variables_win,
+        reserve=wire.reserve,
     )
+
+
+def _card(wire: _Card) -> Card:
+    # The same text, kept once for the cards of all nodes.
+    wire.enforces, wire.why_not_more = sys.intern(wire.enforces), sys.intern(wire.why_not_more)
+    return Card(**msgspec.structs.asdict(wire))
 
 
 def of_node(node: Node, unit_mib: int) -> Inventory | None:

@@ -9,6 +9,7 @@ from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
     ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
+    ANNOTATION_ISOLATION,
     ANNOTATION_NODE_POLICY,
     LABEL_CARD_COUNT,
     RESOURCE_COUNT,
@@ -34,6 +35,7 @@ _FOR_USERS: Final = (
     ANNOTATION_CARD_MODELS,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CARDS_NOT,
+    ANNOTATION_ISOLATION,
 )
 # Names that Aliyun's own products use, so no typing errors.
 _RIGHT: Final = frozenset({RESOURCE_MEMORY, RESOURCE_COUNT, "aliyun.com/gpu-core.percentage"})

@@ -8,6 +8,7 @@ result.
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from operator import and_
 from typing import Final, Protocol
 
 import msgspec
@@ -22,7 +23,7 @@ from gpushare.answers.queue.entries import QueueStates
 from gpushare.answers.queue.over_quota import OverQuota
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request
-from gpushare.contract import GATE_ADMISSION, RESOURCE_MEMORY
+from gpushare.contract import BY_DRIVER, GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
@@ -49,6 +50,7 @@ TOO_MANY_CARDS: Final = "tooManyGPUs"
 SETUP: Final = "setup"
 MODEL: Final = "model"
 UUIDS: Final = "uuids"
+ISOLATION: Final = "isolation"
 UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
 SCHEDULER: Final = "scheduler"  # does not ask the extender
 WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
@@ -66,7 +68,7 @@ RESOURCES: Final = "resources"
 CLOSED: Final = "gpusClosed"
 ROOM: Final = "room"
 
-_DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS})
+_DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS, ISOLATION})
 
 
 class Known(Holders, PreemptionWorld, Protocol):
@@ -340,6 +342,9 @@ class _Search:
             return TOO_MANY_CARDS
         if units > (size := max(room.size for room in readable)):
             found.limit = size * unit
+            if request.policy.needs_limit and (why := _why_unlimited(readable, request)):
+                found.text = why
+                return ISOLATION
             found.text = _listed(sorted(request.policy.models))
             return MODEL if request.policy.models else UUIDS
         if all(room.reason is not None and room.closed is None for room in readable):
@@ -463,6 +468,18 @@ def _barred(rooms: Iterable[NodeRoom]) -> dict[str, int]:
         elif room.reason is not None:
             found[room.reason.text] += 1
     return dict(found)
+
+
+def _why_unlimited(rooms: Iterable[NodeRoom], request: Request) -> str:
+    """Return why the driver limits memory on too few GPUs for the pod; empty if on enough."""
+    whys: Counter[str] = Counter()
+    for room in rooms:
+        able = [each.card.enforces == BY_DRIVER for each in room.every]
+        large = [each.card.units >= request.units_per_card for each in room.every]
+        if sum(map(and_, able, large)) >= request.card_count:
+            return ""
+        whys.update(each.card.why_not_more for each in room.every if each.card.why_not_more)
+    return _listed([why for why, _ in whys.most_common()]) or "their device plugins are older"
 
 
 def _listed(names: Sequence[str]) -> str:

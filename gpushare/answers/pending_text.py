@@ -146,6 +146,13 @@ def _uuids(found: Pending) -> str:
     return f"needs {_amount(found)}; its annotations {text}.{_helps(found)}"
 
 
+def _isolation(found: Pending) -> str:
+    text = f"needs {_amount(found)} that the driver limits (gpushare.aliyun.com/isolation)"
+    why = _cut(found.text, _MOST_OF_MESSAGE)
+    which = "a GPU" if found.gpus == 1 else f"{found.gpus} GPUs"
+    return f"{text}; no node limits memory on {which} that large: {why}.{_helps(found)}"
+
+
 def _binding(_: Pending) -> str:
     return "its GPU is reserved, and the outcome of the binding is not known yet."
 
@@ -386,6 +393,7 @@ _CAUSES: Final = {
     pending.SETUP: _setup,
     pending.MODEL: _model,
     pending.UUIDS: _uuids,
+    pending.ISOLATION: _isolation,
     pending.BINDING: _binding,
     pending.SLOT: _slot,
     pending.ENDING: _ending,

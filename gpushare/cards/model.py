@@ -26,6 +26,9 @@ class Card:
 
     ``is_cordoned``: an operator allows no new pods on it. ``gone_since``: when the driver stopped
     showing it, in seconds since the Unix epoch; 0 if it is there.
+
+    ``enforces``: what keeps containers to their share of its memory (contract.py), empty where the
+    plugin does not state it; ``why_not_more``: why the driver does not, empty where it does.
     """
 
     index: int
@@ -38,6 +41,8 @@ class Card:
     memory_mib: int = 0
     is_cordoned: bool = False
     gone_since: int = 0
+    enforces: str = ""
+    why_not_more: str = ""
 
     @property
     def is_healthy(self) -> bool:
@@ -60,6 +65,7 @@ class Inventory:
     ``is_leaving``: the plugin is about to end without a successor, so the node takes no new pods.
     ``next_index``: the least index of a new card; below it are indexes of cards that were
     forgotten. ``pod_variables_win``: a variable that a pod sets itself overrides the plugin's.
+    ``reserve``: what each card keeps unshared beside the driver's own, as set; empty for nothing.
     """
 
     unit_mib: int
@@ -72,6 +78,7 @@ class Inventory:
     is_leaving: bool = False
     next_index: int = 0
     pod_variables_win: bool = False
+    reserve: str = ""
 
     def by_uuid(self, uuid: str) -> Card | None:
         return next((card for card in self.cards if card.uuid == uuid), None)

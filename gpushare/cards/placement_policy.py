@@ -1,6 +1,6 @@
 """Read a pod's placement policy from its user's annotations (pure)."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -12,6 +12,7 @@ from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
     ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
+    ANNOTATION_ISOLATION,
     ANNOTATION_NODE_POLICY,
 )
 from gpushare.errors import RequestError
@@ -38,12 +39,20 @@ class CardPolicy(StrEnum):
     SPREAD = "spread"
 
 
+class Isolation(StrEnum):
+    """Whether a pod goes only where the driver keeps containers to their share."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+
+
 class PlacementPolicy(msgspec.Struct, gc=False, frozen=True):
     """The nodes and cards that a pod prefers, and the cards that it allows.
 
     A policy of None means that of the configuration. Empty ``models`` and ``only`` allow all cards.
-    A card in ``never`` is not allowed, even if it is in ``only``. ``names_cards``: the policy may
-    forbid cards regardless of their free units.
+    A card in ``never`` is not allowed, even if it is in ``only``. ``needs_limit`` allows only cards
+    whose driver limits memory. ``names_cards``: the policy may forbid cards regardless of their
+    free units.
     """
 
     node_policy: NodePolicy | None = None
@@ -51,10 +60,17 @@ class PlacementPolicy(msgspec.Struct, gc=False, frozen=True):
     models: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
+    needs_limit: bool = False
     names_cards: bool = False  # computed, read for every node
 
     def __post_init__(self) -> None:
-        force_setattr(self, "names_cards", bool(self.models or self.only or self.never))
+        named = bool(self.models or self.only or self.never or self.needs_limit)
+        force_setattr(self, "names_cards", named)
+
+    @property
+    def allowed(self) -> Hashable:
+        """Return what decides which cards are allowed."""
+        return self.models, self.only, self.never, self.needs_limit
 
 
 DEFAULT_POLICY: Final = PlacementPolicy()
@@ -70,9 +86,15 @@ def read(annotations: Mapping[str, str]) -> PlacementPolicy:
     models = _list(annotations, ANNOTATION_CARD_MODELS)
     only = _list(annotations, ANNOTATION_CARDS_ONLY)
     never = _list(annotations, ANNOTATION_CARDS_NOT)
-    if node is None and card is None and not (models or only or never):
+    needs_limit = needs_memory_limit(annotations)
+    if node is None and card is None and not (models or only or never or needs_limit):
         return DEFAULT_POLICY
-    return PlacementPolicy(node, card, models, only, never)
+    return PlacementPolicy(node, card, models, only, never, needs_limit)
+
+
+def needs_memory_limit(annotations: Mapping[str, str]) -> bool:
+    """Return whether the pod requires that the driver limits its memory; RequestError as above."""
+    return _policy(annotations, ANNOTATION_ISOLATION, Isolation) is Isolation.REQUIRED
 
 
 def parse_names(text: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpushare.cards.model import Card, Inventory, Request
 from gpushare.cards.placement_policy import CardPolicy, PlacementPolicy
-from gpushare.contract import BY_CDI, EARLY_BINDING
+from gpushare.contract import BY_CDI, BY_DRIVER, EARLY_BINDING
 from gpushare.demand.scarcity import Left
 from gpushare.ledger.accounts import CardAccount, NodeAccount, summed
 from gpushare.placement.reasons import (
@@ -21,6 +21,7 @@ from gpushare.placement.reasons import (
     NO_CARDS,
     NO_ROOM,
     NO_ROOM_ON_ENOUGH,
+    NOT_LIMITED,
     SETS_CARDS,
     SETS_LIMITS,
     TOO_FEW_CARDS,
@@ -210,6 +211,10 @@ def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
         left = [each for each in left if each.card.model in policy.models]
         if len(left) < count:
             return WRONG_MODEL
+    if policy.needs_limit:
+        left = [each for each in left if each.card.enforces == BY_DRIVER]
+        if len(left) < count:
+            return NOT_LIMITED
     if policy.names_cards:
         left = [each for each in left if is_wanted(each.card, policy)]
         if len(left) < count:
@@ -227,6 +232,7 @@ def is_wanted(card: Card, policy: PlacementPolicy) -> bool:
         (not policy.models or card.model in policy.models)
         and (not policy.only or card.uuid in policy.only)
         and card.uuid not in policy.never
+        and (not policy.needs_limit or card.enforces == BY_DRIVER)
     )
 
 

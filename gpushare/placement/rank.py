@@ -71,7 +71,8 @@ def rank(
     """Rank the node ``name`` for a pod by its free cards; None if the pod does not fit."""
     policy, wanted, count = request.policy, request.units_per_card, request.card_count
     is_any = not policy.names_cards
-    if not is_any and cards.model is not None and not (policy.only or policy.never):
+    names_only_models = not (policy.only or policy.never or policy.needs_limit)
+    if not is_any and cards.model is not None and names_only_models:
         if cards.model not in policy.models:
             return None
         is_any = True

@@ -43,6 +43,10 @@ EXPOSES_CARDS: Final = Reason(
 WRONG_MODEL: Final = Reason(
     "no GPU of the node that is large enough is of a model in gpushare.aliyun.com/card-models"
 )
+NOT_LIMITED: Final = Reason(
+    "gpushare.aliyun.com/isolation is required, and the driver limits memory on too few GPUs of "
+    "the node that are large enough"
+)
 UNWANTED: Final = Reason(
     "gpushare.aliyun.com/card-uuids-only and card-uuids-not leave too few GPUs of the node"
 )

@@ -77,7 +77,7 @@ def rooms_of(
 
 def kind_of(world: World, pod: Pod, request: Request) -> Hashable:
     """Return what decides about a pod's rooms: equal for pods that differ in their amount."""
-    spec, policy = pod.spec, request.policy
+    spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     return (
         pod.uid if world.ledger.has_reserve(pod.uid) else "",
@@ -87,7 +87,7 @@ def kind_of(world: World, pod: Pod, request: Request) -> Hashable:
         request.sets_limits,
         request.exposes_cards,
         request.runtime_class,
-        (policy.models, policy.only, policy.never),
+        request.policy.allowed,
         spec.tolerations,
         frozenset((spec.node_selector or {}).items()),
         affinity.required if affinity is not None else None,

@@ -80,7 +80,15 @@ def _state_of(cards: FreeCards, *, is_less: bool) -> object:
             cards.left,
             tuple([(place.free, place.number) for place in cards.places]) if is_less else None,
             *[
-                (each.free, card.index, card.units, card.model, card.health, card.is_cordoned)
+                (
+                    each.free,
+                    card.index,
+                    card.units,
+                    card.model,
+                    card.health,
+                    card.is_cordoned,
+                    card.enforces,
+                )
                 for each in cards.account.cards
                 for card in (each.card,)
             ],

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.cards.model import Request
+from gpushare.cards.placement_policy import DEFAULT_POLICY
 from gpushare.errors import RequestError
 from gpushare.objects.model import Container, Pod
 from gpushare.objects.pod_requests import Requests, requests_of
@@ -20,14 +21,14 @@ _NO_NODES: Final[frozenset[str]] = frozenset()
 class Need(NamedTuple):
     """What one member takes of a node: ``units`` of each of ``card_count`` cards, and ``requests``.
 
-    ``cards`` are the cards that its policy allows (models, only, never). Of members that are
-    ``is_apart`` a node takes one.
+    ``cards`` decides which cards its policy allows (``PlacementPolicy.allowed``). Of members that
+    are ``is_apart`` a node takes one.
     """
 
     requests: Requests
     units: int
     card_count: int
-    cards: tuple[frozenset[str], frozenset[str], frozenset[str]]
+    cards: Hashable
     is_apart: bool
 
 
@@ -137,16 +138,13 @@ def _shape(key: Hashable, pod: Pod, request: Request | None, requests: Requests)
     required = _required(pod)
     named = _named_by(required) if required is not None else None
     if request is None:
-        none: frozenset[str] = frozenset()
-        return Shape(
-            key, Need(amounts, 0, 0, (none, none, none), pod.keeps_apart), pod, None, amounts, named
-        )
-    policy = request.policy
+        need = Need(amounts, 0, 0, DEFAULT_POLICY.allowed, pod.keeps_apart)
+        return Shape(key, need, pod, None, amounts, named)
     need = Need(
         amounts,
         request.units_per_card,
         request.card_count,
-        (policy.models, policy.only, policy.never),
+        request.policy.allowed,
         pod.keeps_apart,
     )
     return Shape(key, need, pod, request, amounts, named)

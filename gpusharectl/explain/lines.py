@@ -23,6 +23,7 @@ _OF_ONE: Final = {
     reasons.CORDONED.text: "cordoned",
     reasons.UNHEALTHY.text: "unhealthy",
     reasons.WRONG_MODEL.text: "not a model in card-models",
+    reasons.NOT_LIMITED.text: "the driver limits no memory",
     reasons.UNWANTED.text: "excluded by card-uuids-only or card-uuids-not",
     reasons.WRONG_UNIT.text: "counts in another unit than the cluster",
 }

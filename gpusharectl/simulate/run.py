@@ -19,6 +19,7 @@ from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
     ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
+    ANNOTATION_ISOLATION,
     ANNOTATION_NODE_POLICY,
     GATE_ADMISSION,
     LABEL_CARD_COUNT,
@@ -47,6 +48,7 @@ WISHES: Final = (
     ANNOTATION_CARD_MODELS,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CARDS_NOT,
+    ANNOTATION_ISOLATION,
 )
 NOT_SIMULATED: Final = (
     "kube-scheduler's own scores and its sampling of nodes",

@@ -22,6 +22,8 @@ CARDS = st.builds(
     minor=st.integers(0, 255),
     model=st.text(max_size=10),
     memory_mib=st.integers(0, 2**30),
+    enforces=st.sampled_from(["", "driver", "framework", "nothing", "of a later version"]),
+    why_not_more=st.text(max_size=10),
 )
 
 

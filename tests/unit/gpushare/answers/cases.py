@@ -16,6 +16,7 @@ from gpushare.contract import (
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
+    ANNOTATION_ISOLATION,
     LABEL_CARD_COUNT,
     LABEL_TEMPLATE_HASH,
     RESOURCE_MEMORY,
@@ -77,6 +78,13 @@ def of_model(found: Node, model: str) -> Node:
     inventory = msgspec.json.decode(text)
     for card in inventory["cards"]:
         card["model"] = model
+    return annotated(found, {ANNOTATION_INVENTORY: msgspec.json.encode(inventory).decode()})
+
+
+def enforcing(found: Node, what: str, why_not_more: str = "") -> Node:
+    inventory = msgspec.json.decode(found.annotations[ANNOTATION_INVENTORY])
+    for card in inventory["cards"]:
+        card |= {"enforces": what, "whyNotMore": why_not_more}
     return annotated(found, {ANNOTATION_INVENTORY: msgspec.json.encode(inventory).decode()})
 
 
@@ -211,6 +219,28 @@ CASES = [
         asks(30000, annotations={ANNOTATION_CARD_MODELS: "Tesla T4"}),
         "needs 29.3 GiB on one GPU, larger than any GPU of a model that it accepts (Tesla T4: "
         "the largest has 15 GiB). It fits if it asks for 15 GiB or less.",
+    ),
+    Case(
+        "no driver limits memory",
+        [
+            enforcing(node("gke-7", A100), "framework", "driver 580.95 cannot limit memory"),
+            enforcing(node("gke-8", A100), "nothing", "--memory-limit=off is set"),
+            enforcing(node("gke-9", A100), "nothing", "--memory-limit=off is set"),
+        ],
+        [],
+        asks(30000, annotations={ANNOTATION_ISOLATION: "required"}),
+        "needs 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no node "
+        "limits memory on a GPU that large: --memory-limit=off is set, driver 580.95 cannot limit "
+        "memory.",
+    ),
+    Case(
+        "the GPUs on which the driver limits memory are too small",
+        [node("gke-7", A100), enforcing(node("t", 15360), "driver")],
+        [],
+        asks(30000, annotations={ANNOTATION_ISOLATION: "required"}),
+        "needs 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no node "
+        "limits memory on a GPU that large: their device plugins are older. It fits if it asks for "
+        "15 GiB or less.",
     ),
     Case(
         "its own annotations leave no GPU",

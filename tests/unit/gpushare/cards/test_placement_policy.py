@@ -14,6 +14,7 @@ from gpushare.contract import (
     ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_ISOLATION,
     ANNOTATION_NODE_POLICY,
 )
 from gpushare.errors import RecordError, RequestError
@@ -46,6 +47,17 @@ def test_the_error_about_a_policy_is_short(value):
         placement_policy.read({ANNOTATION_NODE_POLICY: value})
     assert len(str(refused.value).encode()) < 200
     assert str(refused.value).endswith("write binpack or spread or shape or prices")
+
+
+@pytest.mark.parametrize(("value", "is_needed"), [("required", True), ("preferred", False)])
+def test_isolation_is_read(value, is_needed):
+    found = placement_policy.read({ANNOTATION_ISOLATION: value})
+    assert found.needs_limit == found.names_cards == is_needed
+
+
+def test_an_unknown_isolation_is_rejected_with_the_known_ones():
+    with pytest.raises(RequestError, match=f"{ANNOTATION_ISOLATION}.*write required or preferred"):
+        pod_annotations.request_of(pod(annotations={ANNOTATION_ISOLATION: "hard"}))
 
 
 def test_shape_is_no_card_policy():

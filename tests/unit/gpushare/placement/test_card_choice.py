@@ -14,10 +14,15 @@ from gpushare.placement import reasons
 from tests.builders import stock
 
 
-def account(sizes, used=(), unhealthy=(), cordoned=(), models=()):
+def account(sizes, used=(), unhealthy=(), cordoned=(), *, models=(), enforces=()):
     found = stock(*sizes, unhealthy=unhealthy)
     cards = tuple(
-        replace(card, is_cordoned=card.index in cordoned, model=dict(enumerate(models)).get(i, ""))
+        replace(
+            card,
+            is_cordoned=card.index in cordoned,
+            model=dict(enumerate(models)).get(i, ""),
+            enforces=dict(enumerate(enforces)).get(i, ""),
+        )
         for i, card in enumerate(found.cards)
     )
     ledger = Ledger()
@@ -125,6 +130,31 @@ def test_card_lists_match_exactly_and_exclusion_takes_precedence(policy, found):
 
 
 @pytest.mark.parametrize(
+    ("enforces", "count", "found"),
+    [
+        (["driver", "framework"], 1, [0]),
+        (["framework", "driver"], 1, [1]),
+        (["driver", "driver"], 2, [0, 1]),
+        (["driver", "nothing"], 2, reasons.NOT_LIMITED),
+        (["framework", "nothing"], 1, reasons.NOT_LIMITED),
+        (["", ""], 1, reasons.NOT_LIMITED),
+    ],
+)
+def test_required_isolation_allows_only_cards_whose_driver_limits_memory(enforces, count, found):
+    cards = account([16, 16], enforces=enforces)
+    wanted = request(8, count, PlacementPolicy(needs_limit=True))
+    reason = found if isinstance(found, reasons.Reason) else None
+    assert placement.why_not(cards, wanted, 1) is reason
+    assert indexes(cards, wanted) == (None if reason else found)
+
+
+def test_required_isolation_waits_for_room_where_the_driver_limits_memory():
+    cards = account([16, 16], used=[12], enforces=["driver", "nothing"])
+    wanted = request(8, policy=PlacementPolicy(needs_limit=True))
+    assert placement.why_not(cards, wanted, 1) is reasons.NO_ROOM
+
+
+@pytest.mark.parametrize(
     ("cordoned", "unhealthy", "cards", "reason"),
     [
         ([0], [], 1, None),
@@ -189,5 +219,5 @@ def test_a_reason_that_no_eviction_resolves_is_final():
 def test_reasons_are_fixed_texts():
     """A changing text would change the pod's condition, and kube-scheduler would retry forever."""
     texts = [r.text for r in vars(reasons).values() if isinstance(r, reasons.Reason)]
-    assert len(texts) == len(set(texts)) == 19
+    assert len(texts) == len(set(texts)) == 20
     assert not any(character.isdigit() for text in texts for character in text)

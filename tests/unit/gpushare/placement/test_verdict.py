@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpushare.cards.model import Card, ContainerRequest, Health, Inventory, Request, Share
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
-from gpushare.contract import BY_CDI, EARLY_BINDING
+from gpushare.contract import BY_CDI, BY_DRIVER, BY_FRAMEWORK, EARLY_BINDING
 from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Scarcity
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import verdict
@@ -33,6 +33,7 @@ class Gpu:
     expected: int = 0
     health: Health = Health.HEALTHY
     is_cordoned: bool = False
+    enforces: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,16 @@ class State:
 
     def look(self, name):
         made = [
-            Card(i, f"{name}-{i}", gpu.units, gpu.health, model=gpu.model, is_cordoned=cordoned)
+            Card(
+                i,
+                f"{name}-{i}",
+                gpu.units,
+                gpu.health,
+                model=gpu.model,
+                is_cordoned=gpu.is_cordoned,
+                enforces=gpu.enforces,
+            )
             for i, gpu in enumerate(self.gpus)
-            for cordoned in (gpu.is_cordoned,)
         ]
         ledger = Ledger()
         ledger.set_inventory(name, Inventory(**{"unit_mib": 1, "cards": tuple(made), **self.setup}))
@@ -64,6 +72,7 @@ GPU_CHANGES = (
     *[(what, units) for what in ("used", "expected") for units in (0, 2, 4)],
     ("health", Health.UNHEALTHY),
     ("is_cordoned", True),
+    *[("enforces", each) for each in (BY_DRIVER, BY_FRAMEWORK)],
 )
 CHANGES = (
     *[("left", left) for left in (None, (2000, 2000), (1000, 2000), (2000, 1000), (-5, 0))],
@@ -111,6 +120,7 @@ POLICIES = st.builds(
     models=st.sampled_from([frozenset(), frozenset("A"), frozenset("B"), frozenset("AB")]),
     only=st.sampled_from([frozenset(), SOME]),
     never=st.sampled_from([frozenset(), SOME]),
+    needs_limit=st.booleans(),
 )
 REQUESTS = st.builds(
     lambda units, count, **more: Request(
