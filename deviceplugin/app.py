@@ -49,7 +49,7 @@ def start(settings: Settings) -> int:
 
 def _driver(settings: Settings) -> tuple[Backend, ProcessSource]:
     if not settings.simulated_mib:
-        return Nvml(), NvmlProcesses()
+        return Nvml(settings.cgroup_dir), NvmlProcesses()
     simulated = SimulatedGpus(settings.node_name, settings.simulated_mib)
     return simulated, simulated
 
@@ -104,7 +104,9 @@ async def run(
         stopped = stack.enter_context(lifetime.stop_on_signals())
         stack.enter_context(lifetime.unwrap_restart())
         lock = await stack.enter_async_context(InstanceLock(settings.state_dir))
-        preflight = Preflight(backend, Terms(settings.unit_mib, settings.reserved_mib))
+        preflight = Preflight(
+            backend, Terms(settings.unit_mib, settings.reserved_mib, reserve=settings.reserve)
+        )
 
         def why_not_ready() -> list[str]:
             if plugins:

@@ -17,6 +17,8 @@ class Reason(StrEnum):
     ANSWER_STALE = "AnswerStale"
     SETS_CARDS = "SetsVisibleDevices"
     SETS_LIMITS = "SetsMemoryLimits"
+    NOT_LIMITED = "MemoryNotLimited"
+    LIMIT_MISSING = "MemoryLimitMissing"
     NEEDS_RUNTIME = "NeedsNvidiaRuntime"
     EXPOSES_CARDS = "ExposesCards"
 

@@ -98,6 +98,9 @@ class Plugin:
             health.version(),
             injections.first(last.injection if last is not None else ""),
             settings.runtime_classes,
+            memory_limit=settings.memory_limit,
+            framework_limits=settings.framework_limits,
+            reserve=settings.reserve,
             pod_variables_win=last is not None and last.pod_variables_win,
         )
         self.cards = cards = NodeCards(

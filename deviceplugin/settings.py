@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 
 import click
 
+from gpushare.cards.reserve import Reserve, parse_reserve
 from gpushare.contract import (
     CLASS_NVIDIA,
     CLASS_NVIDIA_CDI,
@@ -26,6 +27,9 @@ NAME: Final = "gpushare-deviceplugin"  # of the program, and of the component in
 _MOST_SIMULATED: Final = 16
 BY_DRIVER: Final = -1  # of ``reserved_mib``: the amount that the driver reports
 
+CGROUP: Final = Path("/sys/fs/cgroup")
+
+MemoryLimitFlag = Literal["auto", "off", "require"]
 BindingFlag = Literal["auto", "late", "early"]
 InjectFlag = Literal["auto", "cdi", "runtime", "runtime-cdi"]
 KubeletTls = Literal["pin", "ca"]
@@ -43,6 +47,9 @@ class Settings:
     kubeconfig: str | None
     unit_mib: int
     reserved_mib: int
+    reserve: Reserve
+    memory_limit: MemoryLimitFlag
+    framework_limits: bool
     binding: BindingFlag
     inject: InjectFlag
     visible_devices: str
@@ -51,6 +58,7 @@ class Settings:
     device_plugin_dir: Path
     cdi_dir: Path
     nvidia_cdi_dirs: tuple[Path, ...]
+    cgroup_dir: Path
     state_dir: Path
     node_address: str
     kubelet_port: int
@@ -76,6 +84,27 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--reserved",
         "driver",
         "Memory of each GPU that is not shared: driver (what the driver reserves), none or <MiB>.",
+        (),
+    ),
+    (
+        "--reserve",
+        "0",
+        "Memory of each GPU that is not shared either, such as 512Mi or 3%.",
+        (),
+    ),
+    (
+        "--memory-limit",
+        "auto",
+        (
+            "Whether the driver limits each container to its share: where the node can (auto), "
+            "nowhere (off), or always (require; a node that cannot takes no pods)."
+        ),
+        get_args(MemoryLimitFlag),
+    ),
+    (
+        "--framework-limits",
+        False,
+        "Set the variables by which PyTorch, JAX and TensorFlow limit themselves to the share.",
         (),
     ),
     (
@@ -124,6 +153,12 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
     ),
     ("--cdi-dir", "/var/run/cdi", "Folder in which the runtime finds CDI files.", ()),
     ("--nvidia-cdi-dirs", "/etc/cdi,/var/run/cdi", "Folders with NVIDIA's own CDI files.", ()),
+    (
+        "--cgroup-dir",
+        str(CGROUP),
+        "Folder with the cgroups of the machine, where containers have their memory limits.",
+        (),
+    ),
     ("--state-dir", "/var/lib/gpushare", "Folder for the indexes and tags of GPUs.", ()),
     (
         "--node-address",
@@ -207,6 +242,9 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         kubeconfig=found["kubeconfig"] or None,
         unit_mib=parse_unit(found["memory_unit"]),
         reserved_mib=_reserved(found["reserved"]),
+        reserve=parse_reserve(found["reserve"]),
+        memory_limit=found["memory_limit"],
+        framework_limits=found["framework_limits"],
         binding=found["binding"],
         inject="cdi" if simulated else found["inject"],
         visible_devices=env.get(ENV_VISIBLE_DEVICES, ""),
@@ -215,6 +253,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         device_plugin_dir=Path(found["device_plugin_dir"]),
         cdi_dir=Path(found["cdi_dir"]),
         nvidia_cdi_dirs=tuple(Path(each) for each in found["nvidia_cdi_dirs"].split(",") if each),
+        cgroup_dir=Path(found["cgroup_dir"]),
         state_dir=Path(found["state_dir"]),
         node_address=found["node_address"],
         kubelet_port=parse_port("--kubelet-port", found["kubelet_port"]),

@@ -13,7 +13,13 @@ from typing import Final
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
 from deviceplugin.allocation.admission import Admission, Candidate, Match, find
-from deviceplugin.allocation.rules import Grant, check_own_limits, check_own_variable, grant_of
+from deviceplugin.allocation.rules import (
+    Grant,
+    check_isolation,
+    check_own_limits,
+    check_own_variable,
+    grant_of,
+)
 from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards import device_list
 from deviceplugin.cdi import spec_files
@@ -303,11 +309,12 @@ class Allocations:
                 )
         check_own_variable(grant)
         check_own_limits(grant)
+        check_isolation(grant, is_required=self._cards.isolation.is_required)
         self._injections.check_admission(grant)
         return grant.environment(
             found.container,
             self._injections.by_runtime(grant),
-            guards=self._cards.limits_memory(grant.cards),
+            self._cards.isolation.of(grant.cards),
         )
 
     def _log(self, message: str, match: Match, units: int, **more: object) -> None:

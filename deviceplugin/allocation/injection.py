@@ -22,7 +22,7 @@ from deviceplugin.allocation.rules import (
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.no_edits import NoEdits
-from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
+from deviceplugin.cdi.nvidia_edits import NvidiaSpecs, with_hook
 from deviceplugin.cdi.spec_files import Edits
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.settings import InjectFlag
@@ -34,6 +34,7 @@ from gpushare.contract import (
     BY_RUNTIME_CDI,
     CLASS_NVIDIA_CDI,
     CLASS_NVIDIA_LEGACY,
+    EARLY_BINDING,
     NO_CARD,
 )
 from gpushare.placement.card_choice import why_not_injected
@@ -88,13 +89,20 @@ class Injections:
         return BY_RUNTIME_CDI if grant.request.runtime_class == CLASS_NVIDIA_CDI else self._form
 
     def at_start(
-        self, grant: Grant, *, has_share: bool, is_late: bool, was_let_start: bool
+        self,
+        grant: Grant,
+        *,
+        has_share: bool,
+        is_late: bool,
+        was_let_start: bool,
+        limits: bool = False,
     ) -> tuple[Injection, Edits]:
         """Return what the CDI file of a starting container contains, apart from its variables.
 
         ``has_share``: Allocate answered with a CDI name; ``is_late``: with nothing else, so the
         runtime certainly resolves it. ``was_let_start``: a container of the pod was let start
-        before, so those that ask for no GPU have run already. Raises Refused where the container
+        before, so those that ask for no GPU have run already. ``limits``: NVIDIA's hook must limit
+        the container's memory. Raises Refused where the container
         would see no GPU, or other containers of the pod would see all.
         """
         by_runtime = self.by_runtime(grant)
@@ -117,7 +125,19 @@ class Injections:
                 check_own_variable(grant)
             check_own_limits(grant)
         self._check(grant, injection if is_late else by_runtime, has_run=was_let_start, why=why)
+        if has_share and limits:
+            edits = with_hook(edits, self._specs.limit_hook(grant.cards))
         return injection, edits
+
+    def _why_no_limit(self) -> str:
+        """Return why NVIDIA's hook limits no container's memory; empty if it does."""
+        if self._binding.now.binding == EARLY_BINDING:
+            return "with early binding the plugin cannot add NVIDIA's hook to containers"
+        try:
+            self._specs.limit_hook(())
+        except Refused as err:
+            return str(err)
+        return ""
 
     def check_admission(self, grant: Grant) -> None:
         """Refuse a pod of which containers that ask for no GPU would see all of them.
@@ -153,9 +173,10 @@ class Injections:
         return not why
 
     async def run(self, cards: NodeCards) -> None:
-        """Keep the injection in the node's inventory current, until cancelled."""
+        """Keep injection and limits in the node's inventory current, until cancelled."""
         version = -1
         while True:
+            cards.set_limits(why_not=self._why_no_limit())
             if healthy := _healthy(cards.inventory):
                 now = self._now(healthy)
                 cards.set_injection(now, pod_variables_win=self._binding.pod_variables_win)

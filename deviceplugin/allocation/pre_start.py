@@ -12,7 +12,7 @@ from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
-from deviceplugin.allocation.rules import Grant, check_capacity, grant_of
+from deviceplugin.allocation.rules import Grant, check_capacity, check_isolation, grant_of
 from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards.device_list import TAG_LENGTH
 from deviceplugin.cdi import spec_files
@@ -65,6 +65,7 @@ class Starts:
                     pod=pod,
                     reason=reason,
                 )
+        check_isolation(grant, is_required=self._cards.isolation.is_required)
         await self._wait_for_capacity(grant)  # from here on nothing may be awaited
         for entry in entries:
             self._write_share(entry, grant)
@@ -150,15 +151,16 @@ class Starts:
                 pod=grant.pod,
                 reason=Reason.ANSWER_STALE,
             )
+        enforcement = self._cards.isolation.of(grant.cards)
         injection, edits = self._injections.at_start(
             grant,
             has_share=bool(answered.share),
             is_late=not is_early,
             was_let_start=entry.pod_uid in self._let_start,
+            limits=enforcement.is_limited,
         )
         if answered.share:
-            guards = self._cards.limits_memory(grant.cards)
-            environment = grant.environment(entry.container, injection, guards=guards)
+            environment = grant.environment(entry.container, injection, enforcement)
             self._specs.write(answered.share, spec_files.Given(entry.pod_uid, environment, edits))
 
     def _sweep(self) -> None:

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from deviceplugin.errors import Reason, Refused
+from deviceplugin.isolation.variables import OPEN, Enforcement, own_variables
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.annotations.edited_decisions import contradicts_decision
 from gpushare.annotations.pod_annotations import check_annotations
 from gpushare.cards.model import Card, Inventory, Request
+from gpushare.cards.placement_policy import Isolation
 from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
+    ANNOTATION_ISOLATION,
     ANNOTATION_RUNNING_ON,
     BY_CDI,
+    BY_DRIVER,
     BY_RUNTIME,
     BY_RUNTIME_CDI,
     CDI_KIND_RUNTIME,
@@ -41,28 +45,23 @@ INJECTIONS: Final[tuple[Injection, ...]] = (BY_CDI, BY_RUNTIME, BY_RUNTIME_CDI)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The GPUs of one pod, in index order."""
+    """The GPUs of one pod, in index order, and the MiB of a unit."""
 
     pod: NodePod
     request: Request
     cards: tuple[Card, ...]
+    unit_mib: int
 
     @property
     def uuids(self) -> tuple[str, ...]:
         return tuple(card.uuid for card in self.cards)
 
     def environment(
-        self, container: str, injection: Injection = BY_RUNTIME, *, guards: bool = False
+        self, container: str, injection: Injection = BY_RUNTIME, enforcement: Enforcement = OPEN
     ) -> dict[str, str]:
         """Return the variables of one container; Refused if the pod has no such container.
 
         Where NVIDIA's own CDI edits give access to the GPUs, NVIDIA's runtime must not.
-
-        ``guards``: the driver can limit memory, so NVIDIA's hook reserves and limits what these
-        variables say. They say nothing and the whole GPU, in place of what the pod says: a
-        reservation would take memory from other pods. On different GPUs the limit, which is one for
-        all, is the largest. The hook takes MiB (nvidia-container-toolkit 1.20.1,
-        cmd/nvidia-cdi-hook/apply-cuda-memory-limits), and fails where memory cannot be limited.
         """
         units = next((c.units for c in self.request.containers if c.name == container), 0)
         if not units:
@@ -73,8 +72,9 @@ class Grant:
             BY_RUNTIME: ",".join(uuids),
             BY_RUNTIME_CDI: ",".join(f"{CDI_KIND_RUNTIME}={uuid}" for uuid in uuids),
         }
-        whole = max(card.memory_mib for card in self.cards)
-        limits = {ENV_MEMORY_REQUEST: "0", ENV_MEMORY_LIMIT: str(whole)} if guards else {}
+        containers = (*self.pod.init_containers, *self.pod.containers)
+        own = next((own_variables(each) for each in containers if each.name == container), ())
+        share_mib = units * self.unit_mib // len(self.cards)
         return {
             ENV_VISIBLE_DEVICES: visible[injection],
             ENV_CARD_UUID: ",".join(uuids),
@@ -82,7 +82,7 @@ class Grant:
             ENV_POD_UNITS: str(self.request.units),
             ENV_CONTAINER_UNITS: str(units),
             ENV_CARD_UNITS: ",".join(str(card.units) for card in self.cards),
-            **limits,
+            **enforcement.variables(self.cards, share_mib, own),
         }
 
 
@@ -128,7 +128,7 @@ def grant_of(pod: NodePod, inventory: Inventory | None) -> Grant:
         raise _unreadable(
             pod, f"it asks for {pod.request.card_count} GPUs, and its annotations name {len(cards)}"
         )
-    return Grant(pod, pod.request, cards)
+    return Grant(pod, pod.request, cards, inventory.unit_mib)
 
 
 def _unreadable(pod: NodePod, text: str) -> Refused:
@@ -164,6 +164,22 @@ def check_own_limits(grant: Grant) -> None:
             f"CRI-O, and would take memory from other pods: remove the variable from the pod",
             pod=grant.pod,
             reason=Reason.SETS_LIMITS,
+        )
+
+
+def check_isolation(grant: Grant, *, is_required: bool) -> None:
+    """Refuse a pod that requires that the driver limits its memory, where it does not.
+
+    ``is_required``: the node requires it of every pod.
+    """
+    is_required |= grant.pod.annotations.get(ANNOTATION_ISOLATION) == Isolation.REQUIRED
+    open_card = next((card for card in grant.cards if card.enforces != BY_DRIVER), None)
+    if is_required and open_card is not None:
+        raise Refused(
+            f"pod {grant.pod.key}: the driver must limit its memory, and it limits none of GPU "
+            f"{open_card.uuid}: {open_card.why_not_more}",
+            pod=grant.pod,
+            reason=Reason.NOT_LIMITED,
         )
 
 

@@ -16,12 +16,13 @@ from deviceplugin.cards.health_tracker import HealthTracker
 from deviceplugin.cards.held_devices import HeldDevices, listed_ids, message
 from deviceplugin.cards.leaving import Leaving
 from deviceplugin.cards.metrics import show_cards, show_failing, show_list
-from deviceplugin.cards.notices import LIST, UNIT_BLOCK, Notices, notices
+from deviceplugin.cards.notices import LIMIT_BLOCK, LIST, UNIT_BLOCK, Notices, notices
 from deviceplugin.cards.queries import Failures, completed, counted, texts
 from deviceplugin.cards.state_file import Kept, Saved
 from deviceplugin.cards.survey import Survey, Terms, restored, steadied, survey, without
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
 from deviceplugin.errors import Reason
+from deviceplugin.isolation.node_isolation import NodeIsolation
 from gpushare.cards.device_list import MAX_MESSAGE_BYTES
 from gpushare.cards.model import FORGET_GONE_SECONDS, Card, Health, Inventory
 from gpushare.clock import Clock, SystemClock
@@ -48,6 +49,11 @@ class NodeCards:
         load: Callable[[], str] = str,
     ) -> None:
         self._wanted = self._terms = terms
+        self.isolation = NodeIsolation(
+            terms.memory_limit,
+            by_frameworks=terms.framework_limits,
+            before=before.inventory if before is not None else None,
+        )
         clock = clock or SystemClock()
         self._healths = HealthTracker(clock, recover_seconds, load)
         self._leaving = Leaving(clock)
@@ -127,11 +133,21 @@ class NodeCards:
             return Reason.CARD_UNHEALTHY, self._silent
         return self._healths.trouble(card.uuid, at_start=at_start)
 
-    def limits_memory(self, cards: Iterable[Card]) -> bool:
-        """Whether the driver can limit a container's memory on each of these GPUs."""
-        seen = self._last_seen or ()
-        able = {c.uuid for c in seen if isinstance(c, PhysicalCard) and c.limits_memory}
-        return all(card.uuid in able for card in cards)
+    def set_limits(self, *, why_not: str | None = None, why_unread: str | None = None) -> None:
+        """Set why containers get no memory limits, or why these cannot be read, from now on."""
+        if why_not is not None:
+            self.isolation.why_no_limit = why_not
+        if why_unread is not None:
+            self.isolation.why_unread = why_unread
+        self._publish_if_changed()
+        self._close_without_limits()
+
+    def _close_without_limits(self) -> None:
+        cards = self._survey.inventory.cards if self._survey is not None else ()
+        able = (
+            self.isolation.stated(card) for card in cards if self._healths.is_offered(card.uuid)
+        )
+        self.set_block(LIMIT_BLOCK, self.isolation.why_closed(able))
 
     def saved(self, *, exactly: bool = False) -> Saved | None:
         """Return what should be on disk; None while there is nothing to keep.
@@ -140,7 +156,9 @@ class NodeCards:
         """
         if self.is_provisional or self._survey is None:
             return None
-        return Saved(self._survey.inventory, self._healths.kept(exactly=exactly))
+        known = self._survey.inventory
+        stated = replace(known, cards=tuple(map(self.isolation.stated, known.cards)))
+        return Saved(stated, self._healths.kept(exactly=exactly))
 
     def set_binding(self, binding: str) -> None:
         """Set when containers are assigned their GPU from now on; part of the inventory."""
@@ -176,6 +194,7 @@ class NodeCards:
             for uuid in sorted(gone)
         }
         self._healths.forget(gone)
+        self.isolation.forget(gone)
         for uuid in gone:
             self._reserved_mib.pop(uuid, None)
         self._survey = without(self._survey, gone)
@@ -211,6 +230,7 @@ class NodeCards:
         self._silent = ""
         self._update(cards, events)
         self._publish_if_changed()
+        self._close_without_limits()
 
     def take(self, event: CardEvent, *, alone: bool = False) -> bool:
         """Judge an event by itself if no further check can help; return whether that was done.
@@ -301,6 +321,7 @@ class NodeCards:
         known = before.inventory if before is not None else None
         cards = completed(cards, known, mig=self._healths.mig, reserved_mib=self._reserved_mib)
         cards = self._last_seen = steadied(self._reserved_mib, cards)
+        self.isolation.seen(cards)
         self._failing = counted(self._failing, cards)
         self._reserved_mib |= {
             card.uuid: card.reserved_mib
@@ -325,7 +346,7 @@ class NodeCards:
             replace(card, health=Health.UNHEALTHY, gone_since=self._healths.gone_since(card.uuid))
             if is_closed or not self._healths.is_offered(card.uuid)
             else card
-            for card in self._survey.inventory.cards
+            for card in map(self.isolation.stated, self._survey.inventory.cards)
         )
         return replace(self._survey.inventory, cards=tuple(cards))
 

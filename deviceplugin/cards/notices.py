@@ -9,6 +9,7 @@ from deviceplugin.errors import ListTooLong
 from gpushare.cards.model import Inventory
 
 UNIT_BLOCK: Final = "unit"
+LIMIT_BLOCK: Final = "memory-limit"
 LIST: Final = "list"
 
 Notices = dict[str, tuple[str, str]]  # to reason and text

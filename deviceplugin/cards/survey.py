@@ -12,8 +12,9 @@ from typing import Final
 from deviceplugin.cards.device_list import is_tag, tag_of
 from deviceplugin.cards.rules import HealthCheckResult, HealthReason, finding_of
 from deviceplugin.driver.interface import PhysicalCard, Query, Seen, UnreadableCard
-from deviceplugin.settings import BY_DRIVER
+from deviceplugin.settings import BY_DRIVER, MemoryLimitFlag
 from gpushare.cards.model import Card, Health, Inventory
+from gpushare.cards.reserve import NO_RESERVE, Reserve
 
 MIG: Final = "is in MIG mode, and such GPUs are not shared"
 FLUTTER_MIB: Final = 16  # another driver version or setting changes the reserved memory by far more
@@ -30,11 +31,14 @@ class Terms:
     injection: str = ""
     runtime_classes: frozenset[str] = frozenset()
     pod_variables_win: bool = False
+    memory_limit: MemoryLimitFlag = "auto"
+    framework_limits: bool = False
+    reserve: Reserve = NO_RESERVE
 
     def usable_mib(self, card: PhysicalCard) -> int:
         """Return the memory to share; a driver that reports no reserved memory reserves 0."""
         reserved = card.reserved_mib or 0 if self.reserved_mib == BY_DRIVER else self.reserved_mib
-        return max(0, card.memory_mib - reserved)
+        return max(0, card.memory_mib - reserved - self.reserve.of(card.memory_mib))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,4 +248,5 @@ def _inventory(cards: tuple[Card, ...], terms: Terms, next_index: int = 0) -> In
         runtime_classes=terms.runtime_classes,
         next_index=next_index,
         pod_variables_win=terms.pod_variables_win,
+        reserve=terms.reserve.text,
     )

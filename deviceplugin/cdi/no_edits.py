@@ -11,3 +11,6 @@ class NoEdits:
 
     def edits(self, _cards: Sequence[Card]) -> Edits:
         return Edits()
+
+    def limit_hook(self, _cards: Sequence[Card]) -> Edits:
+        return Edits()

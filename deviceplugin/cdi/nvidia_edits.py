@@ -37,6 +37,10 @@ MODULE_FILE: Final = Path("/proc/driver/nvidia/version")
 _MODULE_BYTES: Final = 4096
 
 
+_LIMIT_HOOK: Final = "apply-cuda-memory-limits"
+_GPU_ID: Final = "--gpu-id"
+
+
 class _Device(msgspec.Struct, rename="camel"):
     name: str
     container_edits: dict[str, Any] = {}
@@ -47,6 +51,7 @@ class _Checked(msgspec.Struct, rename="camel"):
 
     env: list[str] | None = None
     device_nodes: list[dict[str, Any]] | None = None
+    hooks: list[dict[str, Any]] | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -102,6 +107,23 @@ class NvidiaSpecs:
             _merge(merged, (file.devices or {})[uuid])
             version = max(version, file.version)
         return Edits(version, merged)
+
+    def limit_hook(self, cards: Sequence[Card]) -> Edits:
+        """Return the hook of NVIDIA's toolkit that limits memory, for these GPUs.
+
+        It is that of any GPU in NVIDIA's files, because its program and the driver's root are the
+        same for all. Raises Refused if no file has it.
+        """
+        for file in self._read():
+            for edits in (file.devices or {}).values():
+                if (hook := _limit_hook(edits)) is not None:
+                    hooks = [{**hook, "args": _for_card(hook["args"], card)} for card in cards]
+                    return Edits(file.version, {"hooks": hooks})
+        raise Refused(
+            f"no CDI file of NVIDIA's in {', '.join(map(str, self._folders))} has the hook "
+            f"{_LIMIT_HOOK}: install NVIDIA's container toolkit 1.20.1 or newer on the node, and "
+            f"write the file with `{COMMAND}`"
+        )
 
     def _read(self) -> Iterator[_File]:
         """Return NVIDIA's files by precedence; an unreadable one has a problem."""
@@ -166,6 +188,29 @@ class NvidiaSpecs:
             f"{'; ' if problems else ''}{'; '.join(problems[:_SHOWN_PROBLEMS])}; "
             f"write the file on the node with `{COMMAND}`"
         )
+
+
+def with_hook(edits: Edits, hook: Edits) -> Edits:
+    """Return the edits with the hook that limits memory, which they may have already."""
+    merged = {**edits.content, "hooks": [*edits.content.get("hooks", ())]}
+    _merge(merged, hook.content)
+    return Edits(max(edits.version, hook.version), merged)
+
+
+def _limit_hook(edits: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((each for each in edits.get("hooks") or () if _limits(each)), None)
+
+
+def _limits(hook: Mapping[str, Any]) -> bool:
+    args = hook.get("args")
+    if not isinstance(args, list):
+        return False
+    return _LIMIT_HOOK in args and args[:-1].count(_GPU_ID) == 1
+
+
+def _for_card(args: Sequence[str], card: Card) -> list[str]:
+    at = args.index(_GPU_ID) + 1
+    return [*args[:at], card.uuid, *args[at + 1 :]]
 
 
 def _parse(path: str, content: bytes) -> _File:

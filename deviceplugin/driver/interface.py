@@ -31,7 +31,8 @@ class PhysicalCard:
     memory waits for a reset. ``uncorrected_errors`` of its memory are counted since the driver was
     loaded or the GPU was reset. The last two are asked only of a driver that advises no action.
 
-    ``limits_memory``: the driver can limit how much of its memory a container uses.
+    ``why_no_limit``: why the driver cannot limit how much of its memory a container uses; empty if
+    it can. ``hides_limits``: why it does not tell this program the limits; empty if it does.
 
     ``failed`` has the driver's error for each query that it supports and that has failed. What such
     a query would have shown is as if the driver did not report it: NO_MINOR, no model, not in MIG
@@ -48,7 +49,8 @@ class PhysicalCard:
     rows_failed: bool = False
     repair_pending: bool = False
     uncorrected_errors: int = 0
-    limits_memory: bool = False
+    why_no_limit: str = "the driver was not asked"
+    hides_limits: str = ""
     failed: Mapping[Query, str] = field(default_factory=dict, hash=False)
 
 

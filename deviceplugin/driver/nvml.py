@@ -27,6 +27,7 @@ from deviceplugin.driver.interface import (
     UnreadableCard,
 )
 from deviceplugin.errors import DriverError, DriverReplaced
+from deviceplugin.settings import CGROUP
 
 _MIB: Final = 1 << 20
 _NO_SUCH_QUERY: Final = frozenset(
@@ -52,7 +53,6 @@ _EVENTS: Final = (
 )
 
 
-CGROUP: Final = Path("/sys/fs/cgroup")
 _SET_LIMITS: Final = "nvmlDeviceSetMemoryLimits_v1"
 _UNCORRECTED_SINCE_LOADED: Final = (
     pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -175,6 +175,7 @@ class Nvml:
             pages = queries.ask(Query.PENDING_PAGES, handle)
             repair_pending = bool((rows and rows[2]) or pages)
             errors = queries.ask(Query.ECC_ERRORS, handle, *_UNCORRECTED_SINCE_LOADED) or 0
+        why_no_limit, hides_limits = self._limits_memory(handle)
         return PhysicalCard(
             uuid=uuid,
             minor=NO_MINOR if minor is None else minor,
@@ -186,7 +187,8 @@ class Nvml:
             rows_failed=bool(rows and rows[3]),
             repair_pending=repair_pending,
             uncorrected_errors=errors,
-            limits_memory=self._limits_memory(handle),
+            why_no_limit=why_no_limit,
+            hides_limits=hides_limits,
             failed=queries.failed,
         )
 
@@ -203,21 +205,33 @@ class Nvml:
             )
         return older.total, None
 
-    def _limits_memory(self, handle: Any) -> bool:
-        """Whether NVIDIA's hook can set a limit for a container.
+    def _limits_memory(self, handle: Any) -> tuple[str, str]:
+        """Return why NVIDIA's hook cannot set limits, and why they cannot be read here.
 
-        It ends with an error, and the container with it, where the library does not have the call,
-        where the machine has no cgroup v2, and where the driver or kernel do not support it.
+        The hook ends with an error, and the container with it, where the library does not have the
+        call, where the machine has no cgroup v2, and where driver or kernel do not support it.
         """
-        if not hasattr(pynvml.nvmlLib, _SET_LIMITS) or not self._controllers.exists():
-            return False
+        if not hasattr(pynvml.nvmlLib, _SET_LIMITS):
+            return f"{self._driver()} cannot limit memory; R615 and newer can", ""
+        if not self._controllers.exists():
+            return f"{self._controllers.parent} has no cgroup v2, by which memory is limited", ""
         own = pynvml.c_nvmlGetMemoryLimits_v1_t(str(self._controllers.parent).encode(), 0, 0, 0)
         try:
             self._ask(pynvml.nvmlDeviceGetMemoryLimits_v1, handle, own)
         except pynvml.NVMLError as err:
-            # Other errors, such as a missing permission, may be those of this process alone.
-            return err.value not in _NO_SUCH_QUERY
-        return True
+            if err.value in _NO_SUCH_QUERY:
+                why = f"{self._driver()} does not support memory limits for it on this kernel"
+                return why, ""
+            # Other errors may be about the root of all cgroups alone.
+            if err.value == pynvml.NVML_ERROR_NO_PERMISSION:
+                return "", f"the driver does not let the plugin read memory limits: {err}"
+        return "", ""
+
+    def _driver(self) -> str:
+        """Return the driver's name with its version, where it reports one."""
+        with contextlib.suppress(pynvml.NVMLError):
+            return f"driver {self._ask(pynvml.nvmlSystemGetDriverVersion)}"
+        return "the driver"
 
     def _is_mig(self, handle: Any, queries: "_Optional") -> bool:
         mode = queries.ask(Query.MIG, handle)

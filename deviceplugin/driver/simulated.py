@@ -25,6 +25,7 @@ class SimulatedGpus:
                 model=MODEL_SIMULATED,
                 memory_mib=mib,
                 reserved_mib=0,
+                why_no_limit="the GPU is simulated",
             )
             for position, mib in enumerate(memory_mib)
         )

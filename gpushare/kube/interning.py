@@ -68,7 +68,10 @@ class Interner:
                 key = (Resources, _items(found.limits), _items(found.requests))
                 force_setattr(each, "resources", self._known_as(key, found))
         # Resources cannot be hashed; those that are shared are known as long as this key.
-        keys = ((id(c.resources), c.name, c.restart_policy, c.env, c.ports) for c in containers)
+        keys = (
+            (id(c.resources), c.name, c.restart_policy, c.env, c.ports, c.env_from)
+            for c in containers
+        )
         shared: tuple[Container, ...] = self._known_as((Container, *keys), containers)
         return shared
 

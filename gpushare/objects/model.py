@@ -82,6 +82,7 @@ class Container(msgspec.Struct, rename="camel", gc=False, frozen=True):
     restart_policy: str | None = None
     env: tuple[EnvVar, ...] | None = None
     ports: tuple[ContainerPort, ...] | None = None
+    env_from: tuple[Present, ...] | None = None
 
     @property
     def limits(self) -> dict[str, str | int]:

@@ -17,6 +17,7 @@ from gpushare import contract
 from gpushare.cards.placement_policy import MOST_CHARACTERS as MOST_POLICY
 from gpushare.contract import (
     CDI_ANNOTATIONS,
+    ENV_FRAMEWORKS,
     ENV_MEMORY_LIMIT,
     ENV_MEMORY_LIMITS,
     ENV_VISIBLE_DEVICES,
@@ -121,9 +122,11 @@ _NULL: Final = b"null"
 _EMPTY: Final = b"{}"
 _ABSENT: Final = msgspec.Raw(_NULL)
 _SETS_LIMITS: Final = (EnvVar(ENV_MEMORY_LIMIT),)
+_SETS_FRAMEWORKS: Final = tuple(EnvVar(name) for name in ENV_FRAMEWORKS)
 _SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
 _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 # Of parts of which only the presence counts.
+_ENV_FROM: Final = (Present(),)
 _HOST_PORT: Final = (ContainerPort(1),)
 _VOLUME: Final = (Volume(persistent_volume_claim=Present()),)
 _CLAIM: Final = (Present(),)
@@ -154,6 +157,7 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     restart_policy: str | None = None
     resources: msgspec.Raw = _ABSENT
     env: msgspec.Raw = _ABSENT
+    env_from: msgspec.Raw = _ABSENT
     ports: msgspec.Raw = _ABSENT
 
 
@@ -344,6 +348,7 @@ def _containers(
             each.restart_policy,
             env(each.env),
             _HOST_PORT if _names_any(each.ports, (_NAMES_HOST_PORT,)) else None,
+            _ENV_FROM if len(each.env_from) > len(_NULL) else None,
         )
         for each in found
     )
@@ -370,7 +375,8 @@ def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
     text = bytes(raw)
     cards = _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in text else ()
     limits = _SETS_LIMITS if any(name.encode() in text for name in ENV_MEMORY_LIMITS) else ()
-    return (*cards, *limits) or None
+    frameworks = [each for each in _SETS_FRAMEWORKS if each.name.encode() in text]
+    return (*cards, *limits, *frameworks) or None
 
 
 def resources_reader(size: int) -> Callable[[msgspec.Raw], Resources | None]:
@@ -486,9 +492,13 @@ def _drop_variables(container: Container) -> None:
     if container.env:
         own = [each for each in container.env if each.name == ENV_VISIBLE_DEVICES]
         kept = _HIDES_CARDS if own and own[-1].value in HIDES_CARDS else _SETS_CARDS
-        limits = any(each.name in ENV_MEMORY_LIMITS for each in container.env)
-        found = (*(kept if own else ()), *(_SETS_LIMITS if limits else ()))
+        names = {each.name for each in container.env}
+        limits = _SETS_LIMITS if not names.isdisjoint(ENV_MEMORY_LIMITS) else ()
+        frameworks = [each for each in _SETS_FRAMEWORKS if each.name in names]
+        found = (*(kept if own else ()), *limits, *frameworks)
         force_setattr(container, "env", found or None)
+    if container.env_from is not None:
+        force_setattr(container, "env_from", _ENV_FROM if container.env_from else None)
 
 
 def _drop_ports(container: Container) -> None:

@@ -37,6 +37,8 @@ async def test_the_answer_names_the_decided_gpu(plugin, kubelet) -> None:
         "ALIYUN_COM_GPU_MEM_POD": "8",
         "ALIYUN_COM_GPU_MEM_CONTAINER": "8",
         "ALIYUN_COM_GPU_MEM_DEV": "63",
+        "ALIYUN_COM_GPU_MEM_ENFORCED": "nothing",
+        "ALIYUN_COM_GPU_MEM_ALLOCATABLE": "1536",
     }
     await kubelet.pre_start(wanted)
 

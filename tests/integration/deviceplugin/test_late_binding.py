@@ -60,6 +60,8 @@ async def test_the_container_sees_the_gpu_that_was_decided_on(plugin, kubelet) -
         "ALIYUN_COM_GPU_MEM_POD": "8",
         "ALIYUN_COM_GPU_MEM_CONTAINER": "8",
         "ALIYUN_COM_GPU_MEM_DEV": "15",
+        "ALIYUN_COM_GPU_MEM_ENFORCED": "nothing",
+        "ALIYUN_COM_GPU_MEM_ALLOCATABLE": "7680",
     }
 
 

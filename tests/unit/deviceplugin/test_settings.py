@@ -26,6 +26,8 @@ def test_a_memory_unit_has_a_size_and_mib_or_gib(text: str, mib: int) -> None:
         "--memory-unit=-1MiB",
         "--reserved=some",
         "--reserved=-1",
+        "--reserve=512",
+        "--memory-limit=on",
         "--http-port=65536",
         "--http-port=http",
         "--kubelet-port=0",

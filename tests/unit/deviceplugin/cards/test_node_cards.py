@@ -406,11 +406,3 @@ def test_what_a_failed_query_did_not_show_is_as_last_known() -> None:
     node.show(replace(FIRST, is_mig=True), SECOND)
     node.show(odd, SECOND)
     assert node.offered == [False, True], "it is still in MIG mode"
-
-
-def test_memory_can_be_limited_on_gpus_that_all_can(node: Node) -> None:
-    first, second = node.cards.inventory.cards
-    assert not node.cards.limits_memory([first])
-    node.show(replace(FIRST, limits_memory=True), SECOND)
-    assert node.cards.limits_memory([first])
-    assert not node.cards.limits_memory([first, second])

@@ -12,6 +12,7 @@ from deviceplugin.cards.survey import Terms, restored, survey
 from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
 from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Inventory
+from gpushare.cards.reserve import parse_reserve
 from tests.fakes.driver import card
 
 TERMS = Terms(unit_mib=1)
@@ -131,6 +132,14 @@ def test_reserved_memory_is_not_shared(reserved: int, units: int) -> None:
     (found,) = survey(None, [shown], Terms(1, reserved)).inventory.cards
     assert found.units == units
     assert found.memory_mib == 16_276
+
+
+@pytest.mark.parametrize(("text", "units"), [("512Mi", 15_264), ("3%", 15_287), ("0", 15_776)])
+def test_a_reserve_is_kept_unshared_beside_what_the_driver_reserves(text: str, units: int) -> None:
+    shown = PhysicalCard("GPU-0", 0, "m", 16_276, reserved_mib=500)
+    terms = Terms(1, reserve=parse_reserve(text))
+    found = survey(None, [shown], terms).inventory
+    assert (found.cards[0].units, found.reserve) == (units, terms.reserve.text)
 
 
 def test_a_driver_that_reports_no_reserved_memory_is_a_remark() -> None:

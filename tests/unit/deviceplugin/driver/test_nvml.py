@@ -98,7 +98,8 @@ SHOWN = {
     "rows_failed": False,
     "repair_pending": False,
     "uncorrected_errors": 0,
-    "limits_memory": False,
+    "why_no_limit": "driver 999.1 cannot limit memory; R615 and newer can",
+    "hides_limits": "",
     "failed": {},
 }
 UNREAD = {"is_definite": False, "is_silent": False, "is_duplicate": False}
@@ -225,17 +226,21 @@ def test_memory_can_be_limited_where_library_driver_and_cgroups_can(
     (tmp_path / "v2").mkdir()
     (tmp_path / "v2" / "cgroup.controllers").touch()
     cases = [
-        (library, "v2", {}, False),
-        (limiting_library, "v1", {}, False),
-        (limiting_library, "v2", {}, True),
-        (limiting_library, "v2", {calls: 3}, False),
-        (limiting_library, "v2", {calls: 4}, True),  # this process lacks a permission
+        (library, "v2", {}, "driver 999.1 cannot limit memory; R615 and newer can", ""),
+        (limiting_library, "v1", {}, "no cgroup v2", ""),
+        (limiting_library, "v2", {}, "", ""),
+        (limiting_library, "v2", {calls: 3}, "does not support memory limits", ""),
+        (limiting_library, "v2", {calls: 4}, "", "does not let the plugin read memory limits"),
+        (limiting_library, "v2", {calls: 999}, "", ""),
     ]
-    for folder, cgroup, fail, expected in cases:
+    for folder, cgroup, fail, why_no_limit, hides in cases:
         write_state(tmp_path / "state", [CARD], fail=fail)
         with Machine(folder, tmp_path / "state", tmp_path / cgroup) as machine:
             (card,) = machine.ask()["cards"]
-            assert card["limits_memory"] is expected
+            assert why_no_limit in card["why_no_limit"]
+            assert bool(card["why_no_limit"]) == bool(why_no_limit)
+            assert hides in card["hides_limits"]
+            assert bool(card["hides_limits"]) == bool(hides)
             assert card["failed"] == {}
 
 

@@ -1,0 +1,106 @@
+"""The variables that keep a container to its share, and those that tell it what does (pure).
+
+NVIDIA's hook reads two variables of the container (nvidia-container-toolkit 1.20.1,
+cmd/nvidia-cdi-hook/apply-cuda-memory-limits), in MiB, for each of its GPUs. A limit alone is also a
+reservation, and the driver leaves reservations to the parent cgroups of a container that ends: so
+nothing is ever reserved. Where memory cannot be limited the hook fails, and the container with it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpushare.cards.model import Card
+from gpushare.contract import (
+    BY_DRIVER,
+    BY_FRAMEWORK,
+    BY_NOTHING,
+    ENV_ALLOCATABLE,
+    ENV_ENFORCED,
+    ENV_FRAMEWORKS,
+    ENV_JAX,
+    ENV_JAX_NEWER,
+    ENV_MEMORY_LIMIT,
+    ENV_MEMORY_REQUEST,
+    ENV_TENSORFLOW,
+    ENV_TORCH,
+    ENV_TORCH_CUDA,
+)
+from gpushare.objects.model import Container
+
+# What a process needs besides what a framework allocates: CUDA's context and libraries.
+CONTEXT_MIB: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What keeps containers on certain GPUs to their share.
+
+    ``is_limited``: NVIDIA's hook and the driver limit memory. ``guards``: they do not, but they
+    would do what a pod's variables say, so the plugin's say nothing and the whole GPU.
+    ``by_frameworks``: frameworks are told to limit themselves.
+    """
+
+    is_limited: bool = False
+    guards: bool = False
+    by_frameworks: bool = False
+
+    def variables(
+        self, cards: Sequence[Card], share_mib: int, own: Iterable[str]
+    ) -> dict[str, str]:
+        """Return the variables for a container that has ``share_mib`` of each of these GPUs.
+
+        ``own`` are the variables that frameworks read and the pod sets, or may set.
+        """
+        allocatable = max(0, share_mib - CONTEXT_MIB)
+        frameworks: dict[str, str] = {}
+        if self.by_frameworks and allocatable:
+            # A limited container sees its limit as the memory of the GPU.
+            whole = share_mib if self.is_limited else max(card.memory_mib for card in cards)
+            frameworks = _of_frameworks(allocatable / whole, frozenset(own))
+        enforced = BY_FRAMEWORK if {ENV_TORCH, ENV_JAX} <= frameworks.keys() else BY_NOTHING
+        if all(card.enforces == BY_DRIVER for card in cards):
+            enforced = BY_DRIVER
+        return {
+            **self._for_the_hook(cards, share_mib),
+            **frameworks,
+            ENV_ENFORCED: enforced,
+            ENV_ALLOCATABLE: str(allocatable),
+        }
+
+    def _for_the_hook(self, cards: Sequence[Card], share_mib: int) -> dict[str, str]:
+        if not (self.is_limited or self.guards):
+            return {}
+        # The hook has one value for all GPUs of a container.
+        limit = share_mib if self.is_limited else max(card.memory_mib for card in cards)
+        return {ENV_MEMORY_REQUEST: "0", ENV_MEMORY_LIMIT: str(limit)}
+
+
+OPEN: Final = Enforcement()
+
+
+def _of_frameworks(part: float, own: frozenset[str]) -> dict[str, str]:
+    """Return the variables that limit a process to ``part`` of each GPU, without those in ``own``.
+
+    A framework with two names for its variable gets none if the pod sets either.
+    """
+    # Cut, not rounded: never more than the share.
+    text = f"{int(part * 10_000) / 10_000:.4f}"
+    found = {}
+    if own.isdisjoint({ENV_TORCH, ENV_TORCH_CUDA}):
+        found[ENV_TORCH] = f"per_process_memory_fraction:{text}"
+    if own.isdisjoint({ENV_JAX, ENV_JAX_NEWER}):
+        found[ENV_JAX] = text
+    if ENV_TENSORFLOW not in own:
+        found[ENV_TENSORFLOW] = "true"
+    return found
+
+
+def own_variables(container: Container) -> frozenset[str]:
+    """Return the variables of frameworks that the container sets.
+
+    With ``envFrom`` it may set any: the plugin does not read what that refers to.
+    """
+    if container.env_from:
+        return frozenset(ENV_FRAMEWORKS)
+    return frozenset(each.name for each in container.env or ()).intersection(ENV_FRAMEWORKS)

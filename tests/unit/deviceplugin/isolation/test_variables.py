@@ -1,0 +1,76 @@
+"""The variables of a container: exact for its share, and never over the pod's own."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.isolation.variables import CONTEXT_MIB, Enforcement, own_variables
+from gpushare.cards.model import Card
+from gpushare.objects.model import Container, EnvVar
+from gpushare.objects.scheduling import Present
+
+SMALL, LARGE = (
+    Card(0, "GPU-0", 15, memory_mib=16_276, enforces="framework"),
+    Card(1, "GPU-1", 79, memory_mib=81_559, enforces="framework"),
+)
+FRAMEWORKS = Enforcement(by_frameworks=True)
+
+
+def fraction(found: dict[str, str]) -> float:
+    name, _, text = found["PYTORCH_ALLOC_CONF"].partition(":")
+    assert name == "per_process_memory_fraction"
+    assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == text
+    assert re.fullmatch(r"0\.\d{4}|1\.0000", text)
+    return float(text)
+
+
+def test_frameworks_are_told_the_part_of_the_gpu_that_is_left_beside_cudas_context():
+    found = FRAMEWORKS.variables([LARGE], 8192, ())
+    assert fraction(found) == pytest.approx((8192 - CONTEXT_MIB) / 81_559, abs=1e-4)
+    assert found["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "framework"
+
+
+@given(st.integers(1, 81_559), st.sampled_from([[SMALL], [LARGE], [SMALL, LARGE]]))
+def test_no_framework_may_use_more_than_the_share_of_any_gpu(share_mib, cards):
+    share_mib = min(share_mib, *(card.memory_mib for card in cards))
+    found = FRAMEWORKS.variables(cards, share_mib, ())
+    allocatable = int(found["ALIYUN_COM_GPU_MEM_ALLOCATABLE"])
+    assert 0 <= allocatable < share_mib
+    if allocatable:
+        assert all(fraction(found) * card.memory_mib <= allocatable for card in cards)
+    else:
+        assert set(found) == {"ALIYUN_COM_GPU_MEM_ENFORCED", "ALIYUN_COM_GPU_MEM_ALLOCATABLE"}
+
+
+def test_a_limited_container_sees_its_limit_as_the_whole_gpu():
+    found = Enforcement(is_limited=True, by_frameworks=True).variables([LARGE], 8192, ())
+    assert fraction(found) == pytest.approx((8192 - CONTEXT_MIB) / 8192, abs=1e-4)
+    assert found["NVIDIA_GPU_MEMORY_LIMIT"] == "8192"
+
+
+@pytest.mark.parametrize(
+    ("own", "left"),
+    [
+        ("PYTORCH_ALLOC_CONF", {"XLA_PYTHON_CLIENT_MEM_FRACTION", "TF_FORCE_GPU_ALLOW_GROWTH"}),
+        (
+            "PYTORCH_CUDA_ALLOC_CONF",
+            {"XLA_PYTHON_CLIENT_MEM_FRACTION", "TF_FORCE_GPU_ALLOW_GROWTH"},
+        ),
+        ("XLA_PYTHON_CLIENT_MEM_FRACTION", {"PYTORCH_ALLOC_CONF", "TF_FORCE_GPU_ALLOW_GROWTH"}),
+        ("XLA_CLIENT_MEM_FRACTION", {"PYTORCH_ALLOC_CONF", "TF_FORCE_GPU_ALLOW_GROWTH"}),
+    ],
+)
+def test_a_variable_of_the_pods_own_is_left_alone_and_what_it_undoes_is_not_promised(own, left):
+    container = Container("main", env=(EnvVar("PATH", "x"), EnvVar(own, "y")))
+    found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container))
+    assert {name for name in found if not name.startswith("ALIYUN")} == left
+    assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "nothing"
+
+
+def test_a_container_whose_variables_come_from_elsewhere_is_left_alone():
+    container = Container("main", env_from=(Present(),))
+    found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container))
+    assert set(found) == {"ALIYUN_COM_GPU_MEM_ENFORCED", "ALIYUN_COM_GPU_MEM_ALLOCATABLE"}
