@@ -3,7 +3,8 @@
 A pod that the kubelet rejects is Failed for good, and its controller creates another at once. If
 the device plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten
 failed pods per second. Only pods that this extender has bound itself count, so that no user can
-close a node with pods made to fail. One failure is enough if it shows that no plugin answered; any
+close a node with pods made to fail; a pod that starts without the memory limit that it requires
+counts as failed. One failure is enough if it shows that no plugin answered; any
 other may be the pod's own fault, so it takes two.
 """
 
@@ -58,8 +59,17 @@ class FailingNodes:
     def failed(self, pod: Pod, now: float) -> None:
         """Note that a pod is Failed; its reason says whether the node's admission rejected it."""
         node = self._take(pod.uid, now) if _was_rejected(pod) else None
-        if node is None:
-            return
+        if node is not None:
+            self._count(node, now, is_certain=_was_unanswered(pod))
+
+    def unlimited(self, node: str, now: float) -> None:
+        """Note that a pod was evicted because its memory limit was missing after its start.
+
+        Only the device plugin can write that into a pod's status, unlike what a user can cause.
+        """
+        self._count(node, now, is_certain=True)
+
+    def _count(self, node: str, now: float, *, is_certain: bool) -> None:
         self._nodes = {
             name: entry
             for name, entry in self._nodes.items()
@@ -72,7 +82,7 @@ class FailingNodes:
         first = entry.failed_at[0]
         are_enough = len(entry.failed_at) == FAILURES and now - first <= WITHIN_SECONDS
         # After a pause one failure is enough: no pod has run there since.
-        if are_enough or entry.seconds or _was_unanswered(pod):
+        if are_enough or entry.seconds or is_certain:
             entry.seconds = min(MOST_SECONDS, entry.seconds * 2 or FIRST_SECONDS)
             entry.until = now + entry.seconds
             self._paused.add(node)

@@ -24,8 +24,9 @@ from gpushare.contract import (
 from gpushare.objects.model import Pod
 
 # Reasons of the condition that never pass by themselves, and those that may.
-AT_ONCE: Final = frozenset({"AnswerStale"})
-AFTER_A_WHILE: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull"})
+LIMIT_MISSING: Final = "MemoryLimitMissing"
+AT_ONCE: Final = frozenset({"AnswerStale", LIMIT_MISSING})
+AFTER_A_WHILE: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull", "MemoryNotLimited"})
 NO_DECISION: Final = "NoDecision"  # it never passes, and the kubelet may be about to fail the pod
 MAX_DIGITS: Final = 19
 
@@ -36,17 +37,20 @@ def why_stuck(pod: Pod, share: Share | None) -> str:
     It is NO_DECISION for a pod that can have no card of its node, except for a static pod, which
     its kubelet would make again. Otherwise it is the reason of the condition if a new decision
     would help: never for a pod with a running container, whatever wrote the condition; nor for one
-    without a controller: nothing would create it again.
+    without a controller: nothing would create it again. Only a pod that runs without the memory
+    limit that it requires (LIMIT_MISSING) is evicted in any case.
     """
     if share is not None and share.starts_nowhere:
         is_staying = pod.metadata.deletion_timestamp is None and not pod.is_static
         return NO_DECISION if is_staying else ""
     condition = pod.condition(CONDITION_CARD_USABLE)
-    if condition is None or condition.status != "False" or not pod.node or not pod.has_controller:
+    if condition is None or condition.status != "False" or not pod.node:
         return ""
-    if pod.is_terminal or pod.runs or pod.metadata.deletion_timestamp is not None:
+    if pod.is_terminal or pod.is_static or pod.metadata.deletion_timestamp is not None:
         return ""
     reason = condition.reason or ""
+    if reason != LIMIT_MISSING and (pod.runs or not pod.has_controller):
+        return ""
     return reason if reason in AT_ONCE or reason in AFTER_A_WHILE else ""
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
-from extender.eviction.rules import NO_DECISION, StuckPods
+from extender.eviction.rules import LIMIT_MISSING, NO_DECISION, StuckPods
 from extender.metrics.counters import EVICTIONS
 from extender.watch.events import Notice
 from gpushare.clock import Clock
@@ -73,6 +73,7 @@ class StuckEvictor:
         self, state: ClusterState, kube: Writer, notice: Notice, *, after_seconds: float
     ) -> None:
         self._pods, self._ledger, self._clock = state.pods, state.ledger, state.clock
+        self._failing_nodes = state.failing_nodes
         self._notice = notice
         self._is_allowed = after_seconds > 0
         self._stuck = StuckPods(after_seconds)
@@ -103,6 +104,8 @@ class StuckEvictor:
     async def _evict(self, pod: Pod, why: str) -> None:
         if not await self._evictions.ask(pod, why):
             return
+        if why == LIMIT_MISSING:
+            self._failing_nodes.unlimited(pod.node, self._clock.monotonic())
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("pod evicted", extra={**about, "why": why})
         self._notice(pod, EVENT, _text(pod, why))

@@ -7,6 +7,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_MIRROR, ANNOTATION_RU
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from gpushare.objects.model import ContainerState, ContainerStatus
 from gpushare.objects.scheduling import Present
+from gpushare.placement import reasons
 from tests.builders import node, pod
 from tests.unit.extender.eviction.test_stuck import waiting
 from tests.unit.extender.scripted import DELETED, Bench, changed, restocked
@@ -70,6 +71,16 @@ async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late(bench):
     bench.watch_catches_up()
     await bench.rounds(100)
     assert not bench.names
+
+
+async def test_a_node_on_which_a_limit_was_missing_takes_no_pods_for_a_while(bench):
+    bench.add(waiting("a", "MemoryLimitMissing", runs=True))
+    bench.cluster.node_changed(node("other", 16))
+    await bench.rounds(1)
+    assert bench.names == ["a"]
+    found = bench.cluster.scheduling.filter(pod("b", 8), ["n", "other"])
+    assert found.fitting == ["other"]
+    assert found.final == {"n": reasons.COOLING.text}
 
 
 async def test_zero_seconds_evict_nothing():
