@@ -21,7 +21,8 @@ class Device(msgspec.Struct):
     ``gone_since`` is when the driver stopped showing the card, and ``forgotten_at`` from when on it
     leaves the inventory if no pod uses it, both in seconds since the Unix epoch; 0 if it is there.
     ``claimed`` is kept for pods that wait until current users are gone. Units may be used and
-    claimed at the same time, but what is claimed is not free.
+    claimed at the same time, but what is claimed is not free. ``enforces`` is what keeps containers
+    to their share, and ``why_not_more`` why the driver does not.
     """
 
     id: int
@@ -37,6 +38,8 @@ class Device(msgspec.Struct):
     claimed: int = 0  # an extender of an earlier version does not tell it
     gone_since: int = msgspec.field(name="goneSince", default=0)
     forgotten_at: int = msgspec.field(name="forgottenAt", default=0)
+    enforces: str = ""
+    why_not_more: str = msgspec.field(name="whyNotMore", default="")
 
 
 class UnplacedPod(msgspec.Struct):
@@ -50,7 +53,10 @@ class UnplacedPod(msgspec.Struct):
 
 
 class NodeView(msgspec.Struct):
-    """``plugin`` is the version of the device plugin, empty for Aliyun gpushare's."""
+    """``plugin`` is the version of the device plugin, empty for Aliyun gpushare's.
+
+    ``reserve``: what each card keeps unshared beside what the driver reserves, as it was set.
+    """
 
     name: str
     total: int = msgspec.field(name="totalGPU")
@@ -60,6 +66,7 @@ class NodeView(msgspec.Struct):
     unplaced: list[UnplacedPod] = msgspec.field(default_factory=list)
     problem: str = ""
     plugin: str = ""
+    reserve: str = ""
 
 
 class ClusterView(msgspec.Struct):
@@ -106,7 +113,9 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     total = sum(device.total for device in devices)
     used = used_by_pods(account, shares)
     found = account.inventory
-    return NodeView(name, total, used, devices, found.unit_mib, unplaced, problem, found.plugin)
+    return NodeView(
+        name, total, used, devices, found.unit_mib, unplaced, problem, found.plugin, found.reserve
+    )
 
 
 def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
@@ -129,4 +138,6 @@ def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
         claimed=entry.claimed,
         gone_since=gone_since,
         forgotten_at=gone_since + FORGET_GONE_SECONDS if gone_since else 0,
+        enforces=entry.card.enforces,
+        why_not_more=entry.card.why_not_more,
     )

@@ -8,7 +8,9 @@ from typing import Final
 from rich.text import Text
 
 from gpushare.answers.inspect import Device, NodeView
+from gpushare.answers.pending_text import gpus
 from gpushare.cards.model import Health
+from gpushare.contract import BY_DRIVER, BY_FRAMEWORK, BY_NOTHING
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.summary import Overview
@@ -21,6 +23,12 @@ CLAIMED: Final = ("▚", "magenta")
 OTHERS: Final = ("░", "dim")
 _UNPLACED: Final = ("?", "red")
 _FREE: Final = ("·", "dim")
+
+_ENFORCED: Final = {
+    BY_DRIVER: "memory is limited by the driver",
+    BY_FRAMEWORK: "memory is limited by frameworks",
+    BY_NOTHING: "memory is not limited",
+}
 
 _Part = tuple[tuple[str, str], int]
 
@@ -47,6 +55,8 @@ def draw(
     for node in overview.nodes:
         unit = _unit(node, overview)
         yield _heading(node, overview, unit)
+        if wide:
+            yield from _limits(node)
         for card in node.devices:
             yield _card(node, card, overview, widths, wide=wide)
             if pods or overview.namespace:
@@ -113,6 +123,20 @@ def _heading(node: NodeView, overview: Overview, unit: int) -> Text:
     if node.problem:
         line.append(f"  {node.problem}", style="not bold red")
     return line
+
+
+def _limits(node: NodeView) -> Iterator[Text]:
+    """Yield what keeps containers to their share, once for all GPUs of which it is the same."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for card in node.devices:
+        if card.enforces:
+            found.setdefault((card.enforces, card.why_not_more), []).append(card.id)
+    for (enforces, why), indexes in found.items():
+        which = f"{gpus(indexes)}: " if len(found) > 1 else ""
+        text = _ENFORCED.get(enforces, enforces) + (f": {why}" if why else "")
+        yield Text(f"  {which}{text}", style="dim")
+    if node.reserve:
+        yield Text(f"  {node.reserve} of each GPU is reserved and not shared", style="dim")
 
 
 def _amount(card: Device, overview: Overview, unit: int) -> str:

@@ -39,6 +39,8 @@ function readCard(card, node, unit) {
     model: card.model,
     health: card.health,
     cordoned: card.cordoned,
+    enforces: card.enforces || "", // an extender or a plugin of an earlier version does not tell it
+    whyNotMore: card.whyNotMore || "",
     goneSince: card.goneSince || 0, // seconds since 1970; an extender of an earlier version does not tell it
     forgottenAt: card.forgottenAt || 0,
     units: card.totalGPU,

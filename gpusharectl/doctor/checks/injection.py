@@ -6,17 +6,20 @@ from typing import Final
 
 from gpushare.annotations.pod_annotations import amounts_of, asks_for_share
 from gpushare.cards.model import Inventory, Request
-from gpushare.contract import BY_CDI
+from gpushare.cards.placement_policy import Isolation
+from gpushare.contract import ANNOTATION_ISOLATION, BY_CDI, BY_DRIVER
 from gpushare.errors import RequestError
 from gpushare.placement.card_choice import why_not_injected
 from gpushare.placement.reasons import EXPOSES_CARDS, Reason
+from gpushare.text.counted import counted
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked
 from gpusharectl.doctor.facts import subjects
-from gpusharectl.doctor.facts.cluster import Facts, Unknown
+from gpusharectl.doctor.facts.cluster import PLUGIN, Facts, Program, Unknown
 from gpusharectl.doctor.facts.seen import SeenPod
 from gpusharectl.doctor.facts.shared_nodes import inventories, is_shared
 
 _GROUP: Final = "How containers get their GPUs"
+_SHOWN: Final = 3  # reasons
 
 RUNTIME_UNREACHABLE = problem(
     "NvidiaRuntimeUnreachable",
@@ -40,6 +43,20 @@ EXPOSED = problem(
     "set NVIDIA_VISIBLE_DEVICES to void in each container without aliyun.com/gpu-mem, also in "
     "init containers; or let the nodes inject GPUs by CDI: docs/install.md, How a container gets "
     "its GPU",
+)
+
+ISOLATION_UNSERVED = problem(
+    "IsolationUnserved",
+    "the pod requires that the driver limits its memory, which no node's driver does: it stays "
+    "Pending",
+    "see why with `gpushare inspect -o wide`, and docs/isolation.md; or remove the annotation "
+    "gpushare.aliyun.com/isolation from the pod template",
+)
+LIMIT_MISSING = problem(
+    "MemoryLimitMissing",
+    "the container may use the whole GPU, although its node limits memory",
+    "kubectl get events -A --field-selector reason=MemoryLimitMissing; docs/isolation.md, When a "
+    "limit is missing",
 )
 
 
@@ -81,6 +98,29 @@ def _reason(pod: SeenPod, request: Request, stated: dict[str, Inventory]) -> Rea
     return found[0] if found and all(found) else None
 
 
+def _isolation_is_served(facts: Facts) -> Iterator[DoctorFinding]:
+    stated = inventories(filter(is_shared, facts.nodes)).values()
+    cards = [card for each in stated for card in each.cards]
+    if any(card.enforces == BY_DRIVER for card in cards):
+        return
+    whys = ", ".join(sorted({card.why_not_more for card in cards if card.why_not_more})[:_SHOWN])
+    for pod in subjects.requests_share(facts):
+        if not pod.node and pod.annotations.get(ANNOTATION_ISOLATION) == Isolation.REQUIRED:
+            yield ISOLATION_UNSERVED.of(pod.key, whys or "the device plugins do not say why not")
+
+
+def _limits_are_in_force(facts: Facts) -> Iterator[DoctorFinding]:
+    for pod in facts.pods_of(PLUGIN):
+        program = facts.plugins.get(pod.metadata.name)
+        if isinstance(program, Program):
+            missing = program.samples.total("gpushare_deviceplugin_limits_missing")
+            if missing:
+                found = (
+                    f"{counted(round(missing), 'container')} without the limit that it was given"
+                )
+                yield LIMIT_MISSING.of(pod.node, found)
+
+
 _pods_on_nodes: Final = subjects.first_of(subjects.shared_inventory, subjects.request)
 
 CHECKS: Final = (
@@ -102,4 +142,11 @@ CHECKS: Final = (
         partial(_pods, exposed=True),
         _pods_on_nodes,
     ),
+    Check(
+        _GROUP,
+        "pods that require a memory limit have a node for it",
+        _isolation_is_served,
+        subjects.first_of(subjects.shared_inventory, subjects.pending_request),
+    ),
+    Check(_GROUP, "memory limits are in force", _limits_are_in_force, subjects.plugin_pods),
 )

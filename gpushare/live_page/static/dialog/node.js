@@ -35,6 +35,13 @@ function cardFate(card) {
   return `gone since ${since}, forgotten ${until} if unused`;
 }
 
+// Return what keeps containers to their share of a GPU, with a tooltip why the driver does not.
+function limit(card) {
+  const made = element("span", "", { driver: "driver", framework: "frameworks", nothing: "none" }[card.enforces] ?? "–");
+  made.title = card.whyNotMore;
+  return made;
+}
+
 function cards(node, measured) {
   const heads = ["GPU", "State", "Used", "Free", "Size", "Model", "UUID"];
   const kept = [["Reserved", "reserved"], ["Claimed", "claimed"]].filter(([, name]) =>
@@ -42,6 +49,8 @@ function cards(node, measured) {
   );
   heads.splice(3, 0, ...kept.map(([head]) => head));
   if (measured?.cards) heads.splice(3, 0, "Really used");
+  const limits = node.cards.some((card) => card.enforces);
+  if (limits) heads.push("Memory limit");
   const rows = node.cards.map((card) => {
     const row = [
       `${card.id}`,
@@ -54,6 +63,7 @@ function cards(node, measured) {
     ];
     row.splice(3, 0, ...kept.map(([, name]) => exact(card[name], node.unit)));
     if (measured?.cards) row.splice(3, 0, usedOf(measured.cards.get(card.uuid)));
+    if (limits) row.push(limit(card));
     return row;
   });
   return table("GPUs", heads, rows, numbers(heads));

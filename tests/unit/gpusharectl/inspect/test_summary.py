@@ -70,6 +70,31 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
     assert "GPU-1" in text(seen(nodes, pods), wide=True)
 
 
+def enforcing(*whats, reserve=""):
+    found = stock(*[16] * len(whats))
+    cards = tuple(
+        replace(card, enforces=what, why_not_more=why)
+        for card, (what, why) in zip(found.cards, whats, strict=True)
+    )
+    found = replace(found, cards=cards, reserve=reserve)
+    return ready(annotated(node("n1"), {ANNOTATION_INVENTORY: inventory.encode(found)}))
+
+
+def test_the_wide_output_says_what_limits_memory_and_why_not_the_driver():
+    old = ("framework", "driver 580.95 cannot limit memory")
+    mixed = seen([enforcing(("driver", ""), old, old, reserve="3%")], [])
+    assert text(mixed, wide=True).splitlines()[1:4] == [
+        "  GPU 0: memory is limited by the driver",
+        "  GPUs 1 and 2: memory is limited by frameworks: driver 580.95 cannot limit memory",
+        "  3% of each GPU is reserved and not shared",
+    ]
+    off = seen([enforcing(("nothing", "--memory-limit=off is set"))], [])
+    assert "  memory is not limited: --memory-limit=off is set" in text(off, wide=True)
+    older = seen([enforcing(("", ""))], [])
+    assert "limited" not in text(older, wide=True)
+    assert "limited" not in text(mixed)
+
+
 def test_a_gpu_that_is_gone_has_the_dates_since_when_and_until_when():
     found = stock(16, 16, unhealthy=[1])
     gone = replace(found.cards[1], gone_since=int(NOW.timestamp()))

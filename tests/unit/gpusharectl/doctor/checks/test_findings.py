@@ -18,6 +18,7 @@ from gpushare.contract import (
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_INVENTORY,
+    ANNOTATION_ISOLATION,
     ANNOTATION_RUNNING_ON,
     GATE_ADMISSION,
     MODEL_SIMULATED,
@@ -276,6 +277,10 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     ),
     "PluginBlocked": lambda: of_plugin('gpushare_deviceplugin_blocked{name="kubelet"} 1.0'),
     "DevicesForgotten": lambda: of_plugin("gpushare_deviceplugin_forgotten_pods 2.0"),
+    "IsolationUnserved": lambda: with_pods(
+        pod("strict", on=None, annotations={ANNOTATION_ISOLATION: "required"})
+    ),
+    "MemoryLimitMissing": lambda: of_plugin("gpushare_deviceplugin_limits_missing 1.0"),
     "ExtenderMissing": lambda: well(nodes=(*well().nodes, control_plane("cp2"))),
     "ExtenderNotReady": lambda: of_extender("", "the cache is not synced"),
     "ExtenderSilent": lambda: well(extenders={EXTENDER: Unknown("it does not answer")}),

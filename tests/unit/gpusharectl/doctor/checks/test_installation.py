@@ -93,7 +93,7 @@ def test_a_cluster_without_gpushare_is_told_so_first_with_its_gpu_nodes_and_what
     assert [line for line in text if "✓" in line] == []
     reasons = {line.partition(" (")[0] for line in text if "nothing to check:" in line}
     assert reasons == {"  - nothing to check: gpushare is not installed here"}
-    assert text[-1].endswith("0 ok, 53 nothing to check, 1 with findings (1 problem).")
+    assert text[-1].endswith("0 ok, 55 nothing to check, 1 with findings (1 problem).")
 
 
 BARE: dict[str, Callable[[], Facts]] = {
