@@ -479,7 +479,7 @@ def _why_unlimited(rooms: Iterable[NodeRoom], request: Request) -> str:
         if sum(map(and_, able, large)) >= request.card_count:
             return ""
         whys.update(each.card.why_not_more for each in room.every if each.card.why_not_more)
-    return _listed([why for why, _ in whys.most_common()]) or "their device plugins are older"
+    return _listed([why for why, _ in whys.most_common()]) or "no inventory states it"
 
 
 def _listed(names: Sequence[str]) -> str:

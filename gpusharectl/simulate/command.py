@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
+from gpushare.cards.reserve import Reserve, parse_reserve
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import SettingsError
 from gpushare.objects.model import Pod
@@ -82,6 +83,12 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
     metavar="UNIT",
     help="The cluster's unit, such as GiB or 256MiB.  [default: that of the first node, or GiB]",
 )
+@click.option(
+    "--reserve",
+    metavar="AMOUNT",
+    default="0",
+    help="What each GPU that is not shared yet will keep unshared, such as 512Mi or 3%.",
+)
 @click.option("--last", is_flag=True, help="Show only the last step.")
 @click.option("--step", type=click.IntRange(min=1), metavar="N", help="Show only step N.")
 @output()
@@ -112,6 +119,7 @@ def simulate(
     node_policy: str | None,
     card_policy: str,
     memory_unit: str | None,
+    reserve: str,
     last: bool,
     step: int | None,
     output: str,
@@ -149,7 +157,8 @@ def simulate(
         return
     card = CardPolicy(card_policy)
     unit = parse_unit(memory_unit) if memory_unit is not None else None
-    scenario = _scenario(_documents((*files, *more), example), unit, places_again=bool(policies))
+    documents, kept = _documents((*files, *more), example), parse_reserve(reserve)
+    scenario = _scenario(documents, unit, kept, places_again=bool(policies))
     if policies:
         _compare(scenario, policies, card, output)
         return
@@ -181,11 +190,11 @@ def simulate(
 
 
 def _scenario(
-    documents: Iterator[Document], unit_mib: int | None, *, places_again: bool
+    documents: Iterator[Document], unit_mib: int | None, reserve: Reserve, *, places_again: bool
 ) -> Scenario:
     gc.disable()  # much is allocated here and nothing freed: this halves the time
     try:
-        scenario = build(documents, unit_mib, places_again=places_again)
+        scenario = build(documents, unit_mib, reserve=reserve, places_again=places_again)
     finally:
         gc.enable()
     if not scenario.nodes and not scenario.pods:

@@ -1,5 +1,6 @@
 """Read nodes from documents, with the GPUs that their files or other systems state (pure)."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from gpushare.annotations import inventory
 from gpushare.cards.model import Inventory
+from gpushare.cards.reserve import NO_RESERVE, Reserve
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import QuantityError, RecordError, RequestError, SettingsError
 from gpushare.objects.model import Node
@@ -46,10 +48,14 @@ class _Documents:
 
 
 class NodeDocuments:
-    """The nodes by name and time. ``unit_mib`` is the cluster's unit."""
+    """The nodes by name and time. ``unit_mib`` is the cluster's unit.
 
-    def __init__(self, unit_mib: int) -> None:
+    Nodes that do not share their GPUs yet will keep ``reserve`` of each unshared.
+    """
+
+    def __init__(self, unit_mib: int, reserve: Reserve) -> None:
         self._unit_mib = unit_mib
+        self._reserve = reserve
         self._found: dict[tuple[str, int], _Documents] = {}
 
     def add(self, doc: Document) -> None:
@@ -100,7 +106,8 @@ class NodeDocuments:
             return NodeEvent(at, node)
         if why := why_no_room(node):
             unknown.add(f"{why}: no room is counted there for more pods", node.name)
-        return NodeEvent(at, _with_inventory(node, found.gpus.inventory), found.gpus)
+        shared = _less(found.gpus.inventory, self._reserve)
+        return NodeEvent(at, _with_inventory(node, shared), found.gpus)
 
     def _with_cards(self, doc: Document, node: Node) -> tuple[Inventory, Node]:
         """Return the GPUs in ``cards``, and the node with what its plugin would write on it."""
@@ -174,6 +181,19 @@ def _offers_memory(node: Node) -> bool:
         return parse_units(node.capacity.get(RESOURCE_MEMORY, 0)) > 0
     except QuantityError:
         return True  # shown as the reason why the node takes no pods
+
+
+def _less(found: Inventory, reserve: Reserve) -> Inventory:
+    """Return what is offered of the GPUs if each keeps ``reserve`` of its memory."""
+    if reserve is NO_RESERVE:
+        return found
+    cards = (
+        dataclasses.replace(
+            card, units=max(0, card.memory_mib - reserve.of(card.memory_mib)) // found.unit_mib
+        )
+        for card in found.cards
+    )
+    return dataclasses.replace(found, cards=tuple(cards), reserve=reserve.text)
 
 
 def _with_inventory(node: Node, found: Inventory) -> Node:

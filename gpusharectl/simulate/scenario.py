@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gpushare.annotations import mistaken_names
 from gpushare.annotations.pod_annotations import asks_for_share
+from gpushare.cards.reserve import NO_RESERVE, Reserve
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.groups.model import GroupKey, PodGroup, Source
@@ -81,12 +82,17 @@ class Scenario:
 
 
 def build(
-    documents: Iterable[Document], unit_mib: int | None = None, *, places_again: bool = False
+    documents: Iterable[Document],
+    unit_mib: int | None = None,
+    *,
+    reserve: Reserve = NO_RESERVE,
+    places_again: bool = False,
 ) -> Scenario:
     """Return the scenario of all documents; SettingsError with file and line if invalid.
 
     ``unit_mib`` is the cluster's unit; if None, that of the first inventory. Without one it is MiB
-    if a GPU has more units than any has GiB, else GiB. With ``places_again`` no pod with GPU memory
+    if a GPU has more units than any has GiB, else GiB. Nodes that do not share their GPUs yet will
+    keep ``reserve`` of each unshared. With ``places_again`` no pod with GPU memory
     is bound, and pods are in order of creation, those without a time last.
     """
     found = list(_objects(documents))
@@ -94,7 +100,7 @@ def build(
     in_mib = [] if stated else [doc for doc in found if has_large_gpus(doc)]
     unit = stated or (1 if in_mib else MIB_PER_GIB)
     has_pods = any(doc.value.get("kind") == "Pod" and is_served(doc) for doc in found)
-    builder = _Builder(unit, has_pods=has_pods, places_again=places_again)
+    builder = _Builder(unit, reserve, has_pods=has_pods, places_again=places_again)
     for doc in in_mib:
         builder.scenario.unknown.add(_IN_MIB, name_of(doc), "If it is not MiB, use --memory-unit")
     for doc in found:
@@ -123,11 +129,13 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
 class _Builder:
     """``has_pods``: pods of a cluster are in the files, so its workloads need to create none."""
 
-    def __init__(self, unit_mib: int, *, has_pods: bool, places_again: bool) -> None:
+    def __init__(
+        self, unit_mib: int, reserve: Reserve, *, has_pods: bool, places_again: bool
+    ) -> None:
         self.scenario = Scenario(unit_mib=unit_mib)
         self._has_pods, self._places_again = has_pods, places_again
         self._pods: dict[str, tuple[int, int | None]] = {}
-        self._nodes = NodeDocuments(unit_mib)
+        self._nodes = NodeDocuments(unit_mib, reserve)
         self._gangs: set[GroupKey] = set()  # with members that request GPU memory
         self._later: set[str] = set()  # uids of pods that come when another one is Ready
 

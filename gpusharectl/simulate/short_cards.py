@@ -2,7 +2,7 @@
 
 cards: 2 x 16                    # two GPUs of 16 units
 cards: [4 x 16 Tesla T4, 1 x 80 NVIDIA A100]
-cards: [{units: 16, health: unhealthy}, {count: 3, units: 16, model: Tesla T4}]
+cards: [{units: 16, health: unhealthy}, {count: 3, units: 16, model: Tesla T4, enforces: driver}]
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpushare.cards.model import Card, Health, Inventory
+from gpushare.contract import BY_DRIVER, BY_FRAMEWORK, BY_NOTHING
 from gpushare.objects.quantity import MAX_UNITS
 from gpusharectl.manifests.kubernetes_keys import Path
 from gpusharectl.manifests.yaml_lines import Document
@@ -17,7 +18,8 @@ from gpusharectl.manifests.yaml_lines import Document
 MAX_CARDS: Final = 64  # of one node
 _TEXT: Final = re.compile(r"\s*(\d{1,9})\s*x\s*(\d{1,18})(?:\s+(\S.*?))?\s*", re.ASCII)
 _WANTED: Final = "write a number of GPUs and their units: 2 x 16, or 2 x 16 Tesla T4"
-_KEYS: Final = ("count", "units", "model", "health")
+_KEYS: Final = ("count", "units", "model", "health", "enforces")
+_ENFORCES: Final = (BY_DRIVER, BY_FRAMEWORK, BY_NOTHING)
 
 
 def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
@@ -27,7 +29,7 @@ def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
     cards: list[Card] = []
     for number, entry in enumerate(entries):
         place: Path = ("cards", number) if isinstance(value, list) else ("cards",)
-        for units, model, health in _entry(doc, place, entry):
+        for units, model, health, enforces in _entry(doc, place, entry):
             index = len(cards)
             made = Card(
                 index=index,
@@ -37,6 +39,7 @@ def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
                 minor=index,
                 model=model,
                 memory_mib=units * unit_mib,
+                enforces=enforces,
             )
             cards.append(made)
     if not 1 <= len(cards) <= MAX_CARDS:
@@ -44,7 +47,7 @@ def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
     return Inventory(unit_mib, tuple(cards), plugin="simulated", binding="late")
 
 
-def _entry(doc: Document, place: Path, entry: Any) -> Iterator[tuple[int, str, Health]]:
+def _entry(doc: Document, place: Path, entry: Any) -> Iterator[tuple[int, str, Health, str]]:
     match = _TEXT.fullmatch(entry) if isinstance(entry, str) else None
     if match is not None:
         entry = {"count": int(match[1]), "units": int(match[2]), "model": match[3] or ""}
@@ -60,8 +63,12 @@ def _entry(doc: Document, place: Path, entry: Any) -> Iterator[tuple[int, str, H
         raise doc.wrong((*place, "model"), f"{model!r:.60}: write it in quotes")
     if health not in list(Health):
         raise doc.wrong((*place, "health"), f"{health!r:.60}: write {' or '.join(Health)}")
+    enforces = entry.get("enforces", "")
+    if enforces and enforces not in _ENFORCES:
+        wanted = f"write {' or '.join(_ENFORCES)}"
+        raise doc.wrong((*place, "enforces"), f"{enforces!r:.60}: {wanted}")
     for _ in range(count):
-        yield units, model, Health(health)
+        yield units, model, Health(health), enforces
 
 
 def _number(doc: Document, place: Path, entry: dict[str, Any], key: str, most: int) -> int:

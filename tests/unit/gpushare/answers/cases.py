@@ -239,7 +239,7 @@ CASES = [
         [],
         asks(30000, annotations={ANNOTATION_ISOLATION: "required"}),
         "needs 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no node "
-        "limits memory on a GPU that large: their device plugins are older. It fits if it asks for "
+        "limits memory on a GPU that large: no inventory states it. It fits if it asks for "
         "15 GiB or less.",
     ),
     Case(

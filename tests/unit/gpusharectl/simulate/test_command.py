@@ -215,3 +215,50 @@ def test_color_is_only_for_a_terminal_that_wants_it(scene):
     plain = simulate(scene, env={**terminal, "NO_COLOR": "1"})
     assert "\x1b" not in plain
     assert "first-pod██" in plain
+
+
+LABELLED = """kind: Node
+metadata:
+  name: n1
+  labels: {nvidia.com/gpu.product: L4, nvidia.com/gpu.memory: "23034", nvidia.com/gpu.count: "1"}
+status: {capacity: {nvidia.com/gpu: "1"}, allocatable: {nvidia.com/gpu: "1"}}
+---
+kind: Pod
+metadata: {name: first-pod}
+spec: {containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 22}}}]}
+"""
+
+
+def test_a_reserve_is_kept_of_gpus_that_are_not_shared_yet(tmp_path):
+    path = tmp_path / "scene.yaml"
+    path.write_text(LABELLED)
+    assert "first-pod to n1" in simulate(str(path))
+    assert "(the largest has 21 GiB)" in simulate(str(path), "--reserve", "5%")
+    assert "write an amount such as 512Mi" in simulate(str(path), "--reserve", "5", code=2)
+
+
+def test_a_pod_that_requires_isolation_goes_where_a_file_says_that_the_driver_limits(tmp_path):
+    path = tmp_path / "scene.yaml"
+    path.write_text(
+        """kind: Node
+metadata: {name: old}
+cards: {units: 16, enforces: framework}
+---
+kind: Node
+metadata: {name: new}
+cards: {units: 16, enforces: driver}
+---
+kind: Pod
+metadata: {name: strict, annotations: {gpushare.aliyun.com/isolation: required}}
+spec: {containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 12}}}]}
+---
+kind: Pod
+metadata: {name: strict-too, annotations: {gpushare.aliyun.com/isolation: required}}
+spec: {containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 12}}}]}
+"""
+    )
+    shown = simulate(str(path))
+    assert "strict to new" in shown
+    assert "strict-too is Pending" in shown
+    path.write_text(path.read_text().replace("enforces: driver", "enforces: gpu"))
+    assert "write driver or framework or nothing" in simulate(str(path), code=2)
