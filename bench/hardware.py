@@ -19,6 +19,7 @@ from deviceplugin.errors import DriverError
 from deviceplugin.usage.rules import pod_uid
 
 LOOKS = 20
+SAMPLED_SECONDS = 3
 MIB = 2**20
 
 T = TypeVar("T")
@@ -57,14 +58,24 @@ def show_cards(driver: Nvml) -> None:
 
 def show_processes() -> None:
     source = NvmlProcesses()
-    took, processes = timed(lambda: [source.processes(n) for n in range(source.count())])
-    for uuid, found in processes:
+    cards = range(source.count())
+    for position in cards:
+        source.samples(position)  # from now on
+    time.sleep(SAMPLED_SECONDS)
+    took, processes = timed(lambda: [source.processes(position) for position in cards])
+    sampling, samples = timed(lambda: [source.samples(position) for position in cards])
+    for position, found in enumerate(processes):
+        uuid = source.uuid(position)
         if found is None:
             print(f"{uuid}: the driver does not tell its processes")
         for each in found or ():
             used = "not told" if each.used_bytes is None else f"{each.used_bytes / MIB:.0f} MiB"
-            print(f"{uuid}: pid {each.pid}, {used}, {pod_of(each.pid)}")
-    print(f"asking for the processes: {took * 1000:.1f} ms")
+            sm = [one.sm_percent for one in samples[position] if one.pid == each.pid]
+            print(f"{uuid}: pid {each.pid}, {used}, SM % {sm or 'not told'}, {pod_of(each.pid)}")
+    print(
+        f"asking for the processes: {took * 1000:.1f} ms, for what they did in "
+        f"{SAMPLED_SECONDS} s: {sampling * 1000:.1f} ms"
+    )
 
 
 def pod_of(pid: int) -> str:

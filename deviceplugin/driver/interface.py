@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, Protocol
 
 NO_MINOR: Final = -1  # the driver's number of the GPU is not known
@@ -124,16 +125,56 @@ class ProcessMemory:
     used_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class UtilizationSample:
+    """Percent of a GPU's multiprocessors (SM) that a process used shortly before ``at_us``.
+
+    That is in microseconds since the Unix epoch.
+    """
+
+    pid: int
+    at_us: int
+    sm_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What the driver has about the memory of one cgroup on a GPU.
+
+    ``hard_bytes`` is None where no limit is set, ``used_bytes`` where it is not reported.
+    ``why_unknown`` is empty if the driver was asked and has answered; otherwise both are None.
+    """
+
+    hard_bytes: int | None = None
+    used_bytes: int | None = None
+    why_unknown: str = ""
+
+
 class ProcessSource(Protocol):
-    """Like ``Backend``, for the processes on the GPUs."""
+    """Like ``Backend``, for the processes on the GPUs and the limits of cgroups."""
 
     def count(self) -> int:
         """Return the number of GPUs. Raises DriverError."""
         ...
 
-    def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
-        """Return a GPU's UUID and its processes; None where the driver does not report them.
+    def uuid(self, position: int) -> str:
+        """Return a GPU's UUID; empty where it is not known."""
+        ...
 
-        Process IDs are those of the host. The UUID is empty where not even that is known.
+    def processes(self, position: int) -> tuple[ProcessMemory, ...] | None:
+        """Return a GPU's processes; None where the driver does not report them.
+
+        Process IDs are those of the host.
         """
+        ...
+
+    def samples(self, position: int) -> tuple[UtilizationSample, ...]:
+        """Return the samples since the last call for this GPU, of processes that used it.
+
+        There are none at the first call, and where the driver does not report any.
+        """
+        ...
+
+    def limit(self, position: int, cgroup: Path) -> MemoryLimit:
+        """Return what the driver has about the memory of a cgroup, by its directory."""
         ...

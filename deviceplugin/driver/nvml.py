@@ -10,6 +10,7 @@ events of the others.
 
 import contextlib
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +21,17 @@ import pynvml  # noqa: TID251 - this is the adapter that the rule names
 from deviceplugin.driver.interface import (
     NO_MINOR,
     CardEvent,
+    MemoryLimit,
     PhysicalCard,
     ProcessMemory,
     Query,
     Seen,
     UnreadableCard,
+    UtilizationSample,
 )
 from deviceplugin.errors import DriverError, DriverReplaced
 from deviceplugin.settings import CGROUP
+from gpushare.clock import Clock, SystemClock
 
 _MIB: Final = 1 << 20
 _NO_SUCH_QUERY: Final = frozenset(
@@ -53,6 +57,8 @@ _EVENTS: Final = (
 )
 
 
+_NO_AMOUNT: Final = 2**64 - 1  # no limit, or not known
+_ALL_PERCENT: Final = 100
 _SET_LIMITS: Final = "nvmlDeviceSetMemoryLimits_v1"
 _UNCORRECTED_SINCE_LOADED: Final = (
     pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -336,8 +342,10 @@ class NvmlProcesses:
     The library counts its users, so the end of a session does not affect another thread's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._is_open = False
+        self._sampled_us: dict[int, int] = {}  # by position: the time of the newest sample
 
     def count(self) -> int:
         try:
@@ -348,20 +356,58 @@ class NvmlProcesses:
         except pynvml.NVMLError as err:
             if self._is_open:
                 self._is_open = False
+                self._sampled_us = {}
                 with contextlib.suppress(pynvml.NVMLError):  # why it does not answer matters more
                     pynvml.nvmlShutdown()
             raise DriverError(f"NVML does not report processes: {err}") from err
 
-    def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
-        uuid = ""
+    # All below: a lost GPU, or a driver that does not report. The driver watch shows which.
+
+    def uuid(self, position: int) -> str:
+        try:
+            return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(position)))
+        except Exception:  # noqa: BLE001 - NVML's errors and pynvml's decoding errors
+            return ""
+
+    def processes(self, position: int) -> tuple[ProcessMemory, ...] | None:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(position)
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
             computing = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
             drawing = _if_supported(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
-            # A process that computes and draws is in both, each time with all its memory.
-            used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
-            return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
-        except Exception:  # noqa: BLE001 - NVML's errors and pynvml's decoding errors
-            # A lost GPU, or a driver that does not report: the driver watch shows which.
-            return uuid, None
+        except Exception:  # noqa: BLE001
+            return None
+        # A process that computes and draws is in both, each time with all its memory.
+        used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
+        return tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
+
+    def samples(self, position: int) -> tuple[UtilizationSample, ...]:
+        # At first, and after the clock was set back, samples from now on.
+        now_us = self._clock.wall_ns() // 1000
+        since_us = min(now_us, self._sampled_us.get(position, now_us))
+        self._sampled_us[position] = since_us
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(position)
+            found = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+        except Exception:  # noqa: BLE001
+            return ()
+        # The driver also returns entries that it has not filled.
+        real = [
+            UtilizationSample(each.pid, each.timeStamp, each.smUtil)
+            for each in found
+            if each.timeStamp > since_us and each.smUtil <= _ALL_PERCENT
+        ]
+        self._sampled_us[position] = max((each.at_us for each in real), default=since_us)
+        return tuple(real)
+
+    def limit(self, position: int, cgroup: Path) -> MemoryLimit:
+        found = pynvml.c_nvmlGetMemoryLimits_v1_t(os.fsencode(cgroup), 0, 0, 0)
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(position)
+            pynvml.nvmlDeviceGetMemoryLimits_v1(handle, found)
+        except Exception as err:  # noqa: BLE001
+            return MemoryLimit(why_unknown=f"the driver does not report the limit: {err}")
+        return MemoryLimit(_if_any(found.hardLimit), _if_any(found.currentUsed))
+
+
+def _if_any(amount: int) -> int | None:
+    return None if amount == _NO_AMOUNT else amount

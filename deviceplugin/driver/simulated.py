@@ -3,9 +3,16 @@
 import threading
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from deviceplugin.driver.interface import CardEvent, PhysicalCard, ProcessMemory
+from deviceplugin.driver.interface import (
+    CardEvent,
+    MemoryLimit,
+    PhysicalCard,
+    ProcessMemory,
+    UtilizationSample,
+)
 from gpushare.contract import MODEL_SIMULATED
 
 _NAMES: Final = uuid.UUID("6f1c1c9e-5b0d-4b57-9d0a-7f3f0f6b2c11")
@@ -48,5 +55,14 @@ class SimulatedGpus:
         self._never.wait(seconds)
         return None
 
-    def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...]]:
-        return self._cards[position].uuid, ()
+    def uuid(self, position: int) -> str:
+        return self._cards[position].uuid
+
+    def processes(self, position: int) -> tuple[ProcessMemory, ...]:  # noqa: ARG002
+        return ()
+
+    def samples(self, position: int) -> tuple[UtilizationSample, ...]:  # noqa: ARG002
+        return ()
+
+    def limit(self, position: int, cgroup: Path) -> MemoryLimit:  # noqa: ARG002
+        return MemoryLimit(why_unknown="a simulated GPU limits no memory")

@@ -90,7 +90,7 @@ class UsageWatch:
         return tally(processes, pod_of, self._pods, self._cards.inventory)
 
     def _read(self, position: int) -> _Reading:
-        uuid, processes = self._source.processes(position)
+        uuid, processes = self._source.uuid(position), self._source.processes(position)
         return _Reading(uuid, processes, self._owners(each.pid for each in processes or ()))
 
     def _owners(self, pids: Iterable[int]) -> Mapping[int, str | None]:

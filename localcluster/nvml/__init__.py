@@ -96,6 +96,7 @@ def write_state(
     fail: Mapping[str, int] | None = None,
     events: Iterable[Mapping[str, object]] = (),
     processes: Iterable[Mapping[str, object]] = (),
+    samples: Iterable[Mapping[str, object]] = (),
 ) -> None:
     """Replace the whole machine that the stand-in shows, in one step.
 
@@ -103,7 +104,8 @@ def write_state(
     ``fail`` the code with which single functions of NVML fail, by name. ``events`` have ``seq``
     (upwards from 1), ``uuid``, ``type`` and ``data``. ``processes`` have ``uuid``, ``pid``,
     ``used_mib`` (-1 if the driver does not tell) and optionally ``graphics``, or ``uuid`` and the
-    ``code`` with which reading them fails.
+    ``code`` with which reading them fails. ``samples`` of what processes use of a card's processors
+    have ``uuid``, ``pid``, ``at_us`` (since the Unix epoch) and ``sm`` (percent).
     """
     words: dict[str, object] = {"init": init, "delay_ms": delay_ms, "version": version}
     lines = [_line("driver", words, *(f"fail={name}:{n}" for name, n in (fail or {}).items()))]
@@ -132,6 +134,7 @@ def write_state(
         lines.append(_line("card", words))
     lines += [_line("event", event) for event in events]
     lines += [_line("process", process) for process in processes]
+    lines += [_line("sample", sample) for sample in samples]
     lines.append("end\n")
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(lines))

@@ -21,6 +21,7 @@
  *           hangs=1          a call for it does not return before the file says otherwise
  *   process uuid=<text> pid=<n> used_mib=<n> graphics=0|1   used_mib=-1: not told
  *           code=<code>      asking for the processes of that card fails so
+ *   sample  uuid=<text> pid=<n> at_us=<n> sm=<n>   percent of the card's processors that a process used
  *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
  *   end
  *
@@ -67,6 +68,7 @@ typedef struct {
 
 typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } EventData;
 typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } ProcessInfo;
+typedef struct { unsigned pid; unsigned long long at_us; unsigned sm, mem, enc, dec; } Sample;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct {
@@ -625,4 +627,32 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Proce
 int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *infos)
 {
     return processes_of(handle, 1, count, infos);
+}
+
+int nvmlDeviceGetProcessUtilization(void *handle, Sample *samples, unsigned *count,
+                                    unsigned long long after_us)
+{
+    Card *card;
+    char line[1024];
+    unsigned found = 0, room = samples ? *count : 0;
+    int code = card_of(handle, 1, &card);
+    if (code) return code;
+    FILE *file = open_state();
+    while (file && fgets(line, sizeof line, file)) {
+        const char *uuid = word(line, "uuid");
+        if (strncmp(line, "sample\t", 7) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+        unsigned long long at_us = number(line, "at_us", 0);
+        if (at_us <= after_us) continue;
+        if (found < room) {
+            memset(&samples[found], 0, sizeof *samples);
+            samples[found].pid = (unsigned)number(line, "pid", 0);
+            samples[found].at_us = at_us;
+            samples[found].sm = (unsigned)number(line, "sm", 0);
+        }
+        found++;
+    }
+    if (file) fclose(file);
+    *count = found;
+    if (!found) return NOT_FOUND;
+    return found > room ? TOO_SMALL : OK;
 }

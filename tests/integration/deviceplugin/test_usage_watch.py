@@ -42,10 +42,13 @@ class FakeProcesses:
             raise DriverError(self.silent)
         return len(self.may_answer)
 
-    def processes(self, position):
+    def uuid(self, position):
         uuid = (FIRST, SECOND)[position]
         self.may_answer[uuid].wait()
-        return uuid, self.shown.get(uuid, ())
+        return uuid
+
+    def processes(self, position):
+        return self.shown.get(self.uuid(position), ())
 
 
 class Measured:

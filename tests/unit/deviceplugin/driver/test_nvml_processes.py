@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,10 +21,33 @@ from deviceplugin.driver.nvml import NvmlProcesses
 
 try:
     source = NvmlProcesses()
-    answer = dict(source.processes(position) for position in range(source.count()))
+    answer = {source.uuid(each): source.processes(each) for each in range(source.count())}
 except DriverError as err:
     answer = {"error": str(err)}
 sys.stdout.write(msgspec.json.encode(answer).decode())
+"""
+# Asks for both GPUs' samples for each line on standard input, and answers with a line of JSON.
+SAMPLING = """
+import sys
+import msgspec
+from deviceplugin.driver.nvml import NvmlProcesses
+
+source = NvmlProcesses()
+for line in sys.stdin:
+    found = [[(s.pid, s.sm_percent) for s in source.samples(i)] for i in range(source.count())]
+    sys.stdout.write(msgspec.json.encode(found).decode() + chr(10))
+    sys.stdout.flush()
+"""
+# Asks for the limit of the cgroup that is its argument, and answers with a line of JSON.
+LIMIT = """
+import sys
+from pathlib import Path
+import msgspec
+from deviceplugin.driver.nvml import NvmlProcesses
+
+source = NvmlProcesses()
+source.count()
+sys.stdout.write(msgspec.json.encode(source.limit(0, Path("/sys/fs/cgroup/pod/a"))).decode())
 """
 CARD = CardSpec("GPU-a")
 OTHER = CardSpec("GPU-b")
@@ -75,7 +99,91 @@ def test_a_gpu_that_does_not_report_its_processes_is_not_idle(ask) -> None:
 
 def test_a_lost_gpu_leaves_the_others_alone(ask) -> None:
     assert ask([CardSpec("GPU-a", error=15), OTHER]) == {"GPU-a": None, "GPU-b": []}
+    assert ask([CardSpec("GPU-a", handle_error=15), OTHER]) == {"": None, "GPU-b": []}
 
 
 def test_without_a_driver_it_is_an_error(ask) -> None:
     assert "Driver Not Loaded" in ask([CARD], init=9)["error"]
+
+
+@pytest.fixture
+def sampling(library: Path, tmp_path: Path):
+    """A function that sets the samples of the stand-in, or its error, and returns those read."""
+    write_state(tmp_path / "state", [CARD, OTHER])
+    program = subprocess.Popen(
+        [sys.executable, "-c", SAMPLING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment(library, tmp_path / "state")},
+    )
+
+    def sampled(*samples: dict, error: int = 0) -> list[list[list[int]]]:
+        fail = {"nvmlDeviceGetProcessUtilization": error} if error else {}
+        write_state(tmp_path / "state", [CARD, OTHER], samples=samples, fail=fail)
+        program.stdin.write("\n")
+        program.stdin.flush()
+        return msgspec.json.decode(program.stdout.readline())
+
+    with program:
+        yield sampled
+        program.stdin.close()
+
+
+def sample(pid: int, sm: int, uuid: str = "GPU-a", at_us: int | None = None) -> dict:
+    at_us = time.time_ns() // 1000 if at_us is None else at_us
+    return {"uuid": uuid, "pid": pid, "sm": sm, "at_us": at_us}
+
+
+def test_each_gpu_shows_only_samples_that_are_newer_than_the_last_one_shown(sampling) -> None:
+    old = sample(10, 99)
+    assert sampling(old) == [[], []], "from before the first call"
+    first, other = sample(10, 40), sample(10, 7, "GPU-b")
+    assert sampling(old, first) == [[[10, 40]], []]
+    second = sample(11, 50)
+    assert sampling(old, first, second, other) == [[[11, 50]], [[10, 7]]]
+    assert sampling(old, first, second, other) == [[], []]
+
+
+def test_entries_that_the_driver_has_not_filled_are_no_samples(sampling) -> None:
+    sampling()
+    unfilled, absurd = sample(0, 0, at_us=0), sample(10, 2**32 - 1)
+    assert sampling(unfilled, absurd, sample(10, 40)) == [[[10, 40]], []]
+
+
+@pytest.mark.parametrize("error", [3, 13, 999])
+def test_a_driver_that_reports_no_samples_loses_none(sampling, error: int) -> None:
+    sampling()
+    missed = sample(10, 40)
+    assert sampling(missed, error=error) == [[], []]
+    assert sampling(missed) == [[[10, 40]], []]
+
+
+@pytest.fixture
+def limit(tmp_path: Path):
+    def asked(library: Path, **fail: int) -> dict:
+        write_state(tmp_path / "state", [CARD], fail=fail)
+        done = subprocess.run(
+            [sys.executable, "-c", LIMIT],
+            stdout=subprocess.PIPE,
+            check=True,
+            env={**os.environ, **environment(library, tmp_path / "state")},
+        )
+        return msgspec.json.decode(done.stdout)
+
+    return asked
+
+
+def test_a_cgroup_without_a_limit_has_none(limit, limiting_library: Path) -> None:
+    found = limit(limiting_library)
+    assert (found["hard_bytes"], found["why_unknown"]) == (None, "")
+
+
+def test_a_limit_that_cannot_be_read_is_unknown_with_the_drivers_text(
+    limit, library: Path, limiting_library: Path
+) -> None:
+    refused = limit(limiting_library, nvmlDeviceGetMemoryLimits_v1=6)
+    older = limit(library)
+    assert "Not Found" in refused["why_unknown"]
+    assert "Function Not Found" in older["why_unknown"]
+    assert refused["hard_bytes"] is refused["used_bytes"] is None

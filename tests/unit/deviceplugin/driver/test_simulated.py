@@ -1,5 +1,7 @@
 """Simulated GPUs look like healthy ones, and stay the same."""
 
+from pathlib import Path
+
 from deviceplugin.cards.survey import Terms
 from deviceplugin.driver.simulated import SimulatedGpus
 
@@ -22,6 +24,8 @@ def test_each_has_its_size_all_of_which_is_shared():
 
 def test_nothing_runs_on_them_and_nothing_happens_to_them():
     gpus = SimulatedGpus("n1", (16384,))
-    assert gpus.processes(0) == (gpus.card(0).uuid, ())
+    assert gpus.uuid(0) == gpus.card(0).uuid
+    assert gpus.processes(0) == gpus.samples(0) == ()
+    assert gpus.limit(0, Path("/")).why_unknown
     assert gpus.heard == {gpus.card(0).uuid}
     assert gpus.next_event(0.001) is None
