@@ -16,7 +16,7 @@ from deviceplugin.cards.rules import ACTIONS
 from deviceplugin.driver.interface import PhysicalCard, Seen
 from deviceplugin.driver.nvml import Nvml, NvmlProcesses
 from deviceplugin.errors import DriverError
-from deviceplugin.usage.rules import pod_uid
+from deviceplugin.usage.cgroup_paths import owner_of
 
 LOOKS = 20
 SAMPLED_SECONDS = 3
@@ -80,10 +80,10 @@ def show_processes() -> None:
 
 def pod_of(pid: int) -> str:
     try:
-        uid = pod_uid(Path(f"/proc/{pid}/cgroup").read_text())
+        owner = owner_of(Path(f"/proc/{pid}/cgroup").read_text())
     except OSError as err:
         return f"not seen here ({err.strerror}): are these the host's process IDs?"
-    return f"pod {uid}" if uid else "of no pod"
+    return f"pod {owner.pod_uid}" if owner else "of no pod"
 
 
 def show_events(driver: Nvml, seconds: float) -> None:

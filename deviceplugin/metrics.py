@@ -5,7 +5,13 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 from deviceplugin.errors import Reason
-from gpushare.contract import METRIC_OTHERS_USED, METRIC_POD_ASKED, METRIC_POD_USED
+from gpushare.contract import (
+    METRIC_OTHERS_USED,
+    METRIC_POD_ASKED,
+    METRIC_POD_LIMIT,
+    METRIC_POD_SM,
+    METRIC_POD_USED,
+)
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 
@@ -124,16 +130,28 @@ STATE_ERRORS: Final = Counter(
     ["what"],
 )
 
-_POD_ON_CARD: Final = ("namespace", "pod", "card", "uuid")
+# Without processes (--process-memory), only on GPUs whose driver can limit memory. The container is
+# empty for what a pod has outside of its running containers.
+_CONTAINER_ON_CARD: Final = ("namespace", "pod", "container", "card", "uuid")
 POD_USED: Final = Gauge(
     METRIC_POD_USED,
-    "MiB of a GPU that the processes of a pod use; only with --process-memory.",
-    _POD_ON_CARD,
+    "MiB of a GPU that a container uses.",
+    _CONTAINER_ON_CARD,
 )
 POD_ASKED: Final = Gauge(
     METRIC_POD_ASKED,
-    "MiB of a GPU that a pod asked for; only with --process-memory.",
-    _POD_ON_CARD,
+    "MiB of a GPU that a container asked for.",
+    _CONTAINER_ON_CARD,
+)
+POD_SM: Final = Gauge(
+    METRIC_POD_SM,
+    "Percent of a GPU's multiprocessors that a container uses; only with --process-memory.",
+    _CONTAINER_ON_CARD,
+)
+POD_LIMIT: Final = Gauge(
+    METRIC_POD_LIMIT,
+    "MiB of a GPU to which the driver limits a container.",
+    _CONTAINER_ON_CARD,
 )
 OTHERS_USED: Final = Gauge(
     METRIC_OTHERS_USED,

@@ -42,13 +42,15 @@ from deviceplugin.server.kubelet_outage import KubeletOutage
 from deviceplugin.server.registration import Registrar
 from deviceplugin.settings import Settings
 from deviceplugin.usage.card_metrics import CardCollector
+from deviceplugin.usage.cgroups import Cgroups
 from deviceplugin.usage.watch import UsageWatch
-from gpushare.clock import SystemClock
+from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import BY_CDI, RESOURCES_BEGIN
 from gpushare.errors import RestartNeeded
 from gpushare.kube import client, paths
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_reader import read_pod
 from gpushare.process.lifetime import cancel
 from gpushare.telemetry import health
 
@@ -165,8 +167,18 @@ class Plugin:
             confirmed=self.driver_watch.has_shown,
             clock=clock,
         )
+        usage = UsageWatch(
+            source=processes,
+            cards=cards,
+            pods=watch,
+            kube=kube,
+            clock=BootClock(),
+            cgroups=Cgroups(),
+            has_processes=settings.reads_process_memory,
+        )
         own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
         own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")
+        read = partial(read_pod, keeps_ids=True)
         # Two plugins must not do this at the same time, nor register; all other parts they may.
         self._exclusive: list[Part] = [node_report.run]
         self._parts: list[Part] = [
@@ -180,15 +192,13 @@ class Plugin:
             refusals.run,
             outage.run,
             self.checks.run,
-            Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
+            usage.run,
+            Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN, read=read).run,
             Informer(kube, own_node, Node, node_report).run,
         ]
         if settings.removes_startup_taint:
             taint = StartupTaint(kube, lambda: node_report.node, self.why_not_ready)
             self._parts.append(taint.run)
-        if settings.reads_process_memory:
-            usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
-            self._parts.append(usage.run)
 
     def why_not_ready(self) -> list[str]:
         """Return the reasons why containers cannot get GPUs from this plugin."""

@@ -197,9 +197,11 @@ CDI_OF_CARDS: Final = ("nvidia.com/", "gpushare.aliyun.com/")  # in the kinds of
 CDI_KIND: Final = "gpushare.aliyun.com/share"
 CDI_PROBE_KIND: Final = "gpushare.aliyun.com/probe"  # no container requests it
 
-# Metrics, device plugin: MiB of a card, which `gpushare top` and the live page read.
+# Metrics, device plugin: MiB of a card by container, which `gpushare top` and the live page read.
 METRIC_POD_USED: Final = "gpushare_deviceplugin_pod_used_mib"
 METRIC_POD_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"
+METRIC_POD_LIMIT: Final = "gpushare_deviceplugin_pod_limit_mib"  # kept by the driver
+METRIC_POD_SM: Final = "gpushare_deviceplugin_pod_sm_percent"  # of its multiprocessors
 METRIC_OTHERS_USED: Final = "gpushare_deviceplugin_others_used_mib"  # by processes of no live pod
 
 # The profiles of kube-scheduler that call the extender, unless its configuration names others: that

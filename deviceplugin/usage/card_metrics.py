@@ -7,8 +7,8 @@ from prometheus_client.registry import Collector
 
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.kubelet.node_pod import NodePod
-from deviceplugin.metrics import OTHERS_USED, POD_ASKED, POD_USED
-from deviceplugin.usage.rules import Usage
+from deviceplugin.metrics import OTHERS_USED, POD_ASKED, POD_LIMIT, POD_SM, POD_USED
+from deviceplugin.usage.rules import MIB, Usage
 from gpushare.cards.model import Inventory
 
 _LABELS = ("node", "card", "uuid")
@@ -50,14 +50,20 @@ def show_usage(usage: Usage, inventory: Inventory | None) -> None:
     Nothing is awaited in between, so no scrape sees half of it.
     """
     index = {card.uuid: str(card.index) for card in inventory.cards} if inventory else {}
-    for gauge in (POD_USED, POD_ASKED, OTHERS_USED):
+    for gauge in (POD_USED, POD_ASKED, POD_SM, POD_LIMIT, OTHERS_USED):
         gauge.clear()
-    for use in usage.pods:
-        meta = use.pod.metadata
-        labels = (meta.namespace, meta.name, index.get(use.uuid, ""), use.uuid)
-        POD_ASKED.labels(*labels).set(use.asked_mib)
-        if use.used_mib is not None:
-            POD_USED.labels(*labels).set(use.used_mib)
+    for row in usage.containers:
+        if not row.is_measured:
+            continue
+        meta, card = row.pod.metadata, index.get(row.uuid, "")
+        labels = (meta.namespace, meta.name, row.container, card, row.uuid)
+        POD_ASKED.labels(*labels).set(row.asked_mib)
+        if row.used_mib is not None:
+            POD_USED.labels(*labels).set(row.used_mib)
+        if row.sm_percent is not None:
+            POD_SM.labels(*labels).set(row.sm_percent)
+        if row.limit.hard_bytes is not None:
+            POD_LIMIT.labels(*labels).set(row.limit.hard_bytes // MIB)
     for (uuid, by), used_mib in usage.others.items():
         if used_mib is not None:
             OTHERS_USED.labels(index.get(uuid, ""), uuid, by).set(used_mib)

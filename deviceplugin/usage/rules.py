@@ -1,110 +1,295 @@
-"""Computes the measured memory of each pod, and which pods exceed their request (pure)."""
+"""Computes what each container uses of each GPU, and which pods exceed their request (pure)."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Final
 
-from deviceplugin.driver.interface import ProcessMemory
+from deviceplugin.driver.interface import MemoryLimit, ProcessMemory, UtilizationSample
 from deviceplugin.kubelet.node_pod import NodePod
+from deviceplugin.usage.cgroup_paths import Owner, bare_id
 from gpushare.cards.model import Inventory
+from gpushare.objects.model import ContainerStatus
 
 HOST: Final = "host"
 ENDED_POD: Final = "ended-pod"
 UNKNOWN: Final = "unknown"
 
-OVERUSE_READINGS: Final = 3
+LASTING_SECONDS: Final = 45.0
 REPEAT_SECONDS: Final = 3600.0
 
-_MIB: Final = 1 << 20
-# A UUID, or the hash of its manifest that a static pod has.
-_POD: Final = re.compile(
-    r"(?:^|[/-])pod"
-    r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-    r"(?:\.slice)?(?=[/:]|$)"
-)
+# Why a limit is not known.
+CANNOT_LIMIT: Final = "the driver cannot limit the memory of containers on this GPU"
+NO_CONTAINER: Final = "no container with a share runs"
+NO_CGROUP: Final = "the cgroup of the container was not found"
+NOT_READ: Final = "the driver has not reported it yet"
+
+MIB: Final = 1 << 20
+_OF_NOTHING: Final = MemoryLimit(why_unknown=NO_CONTAINER)
+_ALL_PERCENT: Final = 100
+_Key = tuple[str, str, str]  # pod uid, container, UUID
 
 
 @dataclass(frozen=True, slots=True)
-class PodMemory:
-    """One pod on one GPU; ``used_mib`` is None where the driver does not report it."""
+class VisibleProcess:
+    """A process outside of pods has no ``owner``.
+
+    It ran already at ``started_us``, in microseconds since the boot of the machine.
+    """
+
+    owner: Owner | None
+    started_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One GPU: its processes, those of them that are visible, and the limits by container ID.
+
+    ``processes`` is None where they were not asked for or the driver does not report them. The
+    machine was booted at ``booted_us``, in microseconds since the Unix epoch.
+    """
+
+    uuid: str
+    processes: tuple[ProcessMemory, ...] | None = None
+    visible: Mapping[int, VisibleProcess] = field(default_factory=dict)
+    booted_us: int = 0
+    samples: tuple[UtilizationSample, ...] = ()
+    limits: Mapping[str, MemoryLimit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """One running container on one GPU of its pod; None stands for what is not known.
+
+    ``container_id`` is the runtime's own, and empty where the kubelet has not reported it.
+    ``limit`` is that of the container's cgroup. ``is_measured``: the plugin has means to measure
+    the use of this GPU.
+
+    A row without ``container`` has what the pod holds outside of its running containers: the rest
+    of its share, and processes in other cgroups. So the amounts asked for in all rows of a pod on a
+    GPU are together its share.
+    """
+
+    pod: NodePod
+    container: str
+    container_id: str
+    uuid: str
+    asked_mib: int
+    used_mib: int | None = None
+    sm_percent: int | None = None
+    limit: MemoryLimit = _OF_NOTHING
+    is_measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """One pod on one GPU, with the rows of its containers; ``used_mib`` is None if one is."""
 
     pod: NodePod
     uuid: str
-    used_mib: int | None
-    asked_mib: int
+    containers: Sequence[ContainerUse]
+
+    @property
+    def used_mib(self) -> int | None:
+        known = [row.used_mib for row in self.containers if row.used_mib is not None]
+        return sum(known) if len(known) == len(self.containers) else None
+
+    @property
+    def asked_mib(self) -> int:
+        return sum(row.asked_mib for row in self.containers)
 
     @property
     def is_over(self) -> bool:
         return self.used_mib is not None and self.used_mib > self.asked_mib
 
+    @property
+    def limit_text(self) -> str:
+        """Say whether the driver keeps a limit, in a sentence."""
+        running = [row for row in self.containers if row.container and row.asked_mib]
+        limits = [row.limit for row in running or self.containers]
+        unknown = [limit.why_unknown for limit in limits if limit.why_unknown]
+        if unknown:
+            return f"No limit is known: {unknown[0]}."
+        kept = [limit.hard_bytes for limit in limits if limit.hard_bytes is not None]
+        if len(kept) < len(limits):
+            return "The driver keeps no limit."
+        return f"The driver limits it to {sum(kept) // MIB} MiB."
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``others`` is MiB by UUID and by user.
+    """``others`` is MiB by UUID and by user, of the GPUs that report their processes.
 
     That is HOST, ENDED_POD for pods that have ended, or UNKNOWN for processes that are not visible.
     """
 
-    pods: tuple[PodMemory, ...]
-    others: Mapping[tuple[str, str], int | None]
+    containers: tuple[ContainerUse, ...] = ()
+    others: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
+
+    @property
+    def pods(self) -> list[PodUse]:
+        rows: dict[tuple[str, str], list[ContainerUse]] = defaultdict(list)
+        for row in self.containers:
+            rows[row.pod.uid, row.uuid].append(row)
+        return [PodUse(found[0].pod, found[0].uuid, found) for found in rows.values()]
+
+
+def shares(pods: Iterable[NodePod], inventory: Inventory | None) -> list[ContainerUse]:
+    """Return the rows of all shares, without measurements."""
+    rows = []
+    for pod in pods:
+        share = pod.share(inventory)
+        if inventory is None or share is None or not share.cards:
+            continue
+        units = {container.name: container.units for container in pod.asked or ()}
+        running = [each for each in pod.share_statuses if _runs(each)]
+        settled = {each.name for each in pod.share_statuses if _runs(each) or _has_ended(each)}
+        for uuid in share.cards:
+            rest = share.units
+            for each in running:
+                part = units.get(each.name, 0) // len(share.cards)
+                rest -= part
+                asked_mib = part * inventory.unit_mib
+                own_id = bare_id(each.container_id)
+                rows.append(ContainerUse(pod, each.name, own_id, uuid, asked_mib))
+            if rest > 0:
+                asked_mib = rest * inventory.unit_mib
+                used_mib = 0 if units and units.keys() <= settled else None
+                rows.append(ContainerUse(pod, "", "", uuid, asked_mib, used_mib))
+    return rows
+
+
+def _runs(status: ContainerStatus) -> bool:
+    return status.state is not None and status.state.running is not None
+
+
+def _has_ended(status: ContainerStatus) -> bool:
+    return status.state is not None and status.state.terminated is not None
 
 
 def tally(
-    processes: Mapping[str, Sequence[ProcessMemory] | None],
-    pod_of: Mapping[int, str | None],
+    readings: Iterable[Reading],
+    rows: Iterable[ContainerUse],
     pods: Iterable[NodePod],
-    inventory: Inventory | None,
+    *,
+    limiting: Collection[str] = (),
+    missing: Collection[str] = (),
+    has_processes: bool = True,
 ) -> Usage:
-    """Add up the memory that the processes of each pod use on each GPU.
+    """Return the rows of ``shares`` with what was read, and rows of pods without a share.
 
-    ``processes`` are by UUID, None for a GPU that does not report them; ``pod_of`` is pod uid by
-    process ID, None for a process outside of pods. A process that is not in it may belong to any
-    pod, so the pods on its GPU have no value. Each share has a row for each of its GPUs, even while
-    it uses nothing.
+    Memory is what the driver counts for a container's cgroup if it limits that, otherwise that of
+    its processes. A process that is not visible may belong to any pod, so what is known only by
+    processes is not known on its GPU.
+
+    ``limiting`` are the GPUs whose driver can limit memory, ``missing`` the IDs of containers whose
+    cgroup was not found. ``has_processes``: GPUs are asked for them.
     """
     alive = {pod.uid: pod for pod in pods if not pod.is_terminal}
-    asked = _asked(alive.values(), inventory)
-    used: dict[tuple[str, str], int | None] = dict.fromkeys(asked, 0)
-    others: dict[tuple[str, str], int | None] = {}
-    for uuid, found in processes.items():
-        if found is None:
-            continue
-        others |= {(uuid, HOST): 0, (uuid, ENDED_POD): 0, (uuid, UNKNOWN): 0}
-        for process in found:
-            uid = pod_of.get(process.pid, UNKNOWN)
-            if uid in alive:
-                used[uid, uuid] = _plus(used.get((uid, uuid), 0), process)
-            else:
-                by = {None: HOST, UNKNOWN: UNKNOWN}.get(uid, ENDED_POD)
-                others[uuid, by] = _plus(others[uuid, by], process)
-    return Usage(
-        pods=tuple(
-            PodMemory(
-                alive[uid],
-                uuid,
-                None if others.get((uuid, UNKNOWN)) != 0 else _mib(amount),
-                asked.get((uid, uuid), 0),
+    by_key = {(row.pod.uid, row.container, row.uuid): row for row in rows}
+    by_uuid = {reading.uuid: reading for reading in readings}
+    used, others = _memory(by_uuid.values(), alive)
+    sm = _utilization(by_uuid.values(), alive)
+    for uid, container, uuid in used.keys() - by_key.keys():
+        row = ContainerUse(alive[uid], container, "", uuid, 0)
+        by_key[uid, container, uuid] = row
+    measured = []
+    for key, row in by_key.items():
+        reading = by_uuid.get(row.uuid)
+        limit = _limit(row, reading, limiting, missing)
+        if limit.hard_bytes is not None and limit.used_bytes is not None:
+            used_mib = _mib(limit.used_bytes)
+        elif reading is None:
+            used_mib = None
+        elif reading.processes is None:
+            used_mib = row.used_mib
+        else:
+            is_whole = others[row.uuid, UNKNOWN] == 0
+            used_mib = _mib(used.get(key, 0)) if is_whole else None
+        measured.append(
+            replace(
+                row,
+                used_mib=used_mib,
+                sm_percent=sm.get(key),
+                limit=limit,
+                is_measured=has_processes or row.uuid in limiting,
             )
-            for (uid, uuid), amount in used.items()
-        ),
-        others={key: _mib(amount) for key, amount in others.items()},
-    )
+        )
+    return Usage(tuple(measured), {key: _mib(amount) for key, amount in others.items()})
 
 
-def _asked(pods: Iterable[NodePod], inventory: Inventory | None) -> dict[tuple[str, str], int]:
-    """Return MiB by pod uid and UUID."""
-    asked = {}
-    for pod in pods:
-        share = pod.share(inventory)
-        for uuid in share.cards if share is not None else ():
-            if share is not None and inventory is not None:
-                asked[pod.uid, uuid] = share.units * inventory.unit_mib
-    return asked
+def _limit(
+    row: ContainerUse, reading: Reading | None, limiting: Collection[str], missing: Collection[str]
+) -> MemoryLimit:
+    if row.uuid not in limiting:
+        return MemoryLimit(why_unknown=CANNOT_LIMIT)
+    if not row.container or not row.asked_mib:
+        return row.limit
+    if row.container_id in missing:
+        return MemoryLimit(why_unknown=NO_CGROUP)
+    limits = reading.limits if reading is not None else {}
+    return limits.get(row.container_id, MemoryLimit(why_unknown=NOT_READ))
+
+
+def _memory(
+    readings: Iterable[Reading], alive: Mapping[str, NodePod]
+) -> tuple[dict[_Key, int | None], dict[tuple[str, str], int | None]]:
+    """Return bytes of pods that live by container and GPU, and those of others."""
+    names = _names(alive.values())
+    used: dict[_Key, int | None] = {}
+    others: dict[tuple[str, str], int | None] = {}
+    for reading in readings:
+        if reading.processes is None:
+            continue
+        uuid = reading.uuid
+        others |= {(uuid, HOST): 0, (uuid, ENDED_POD): 0, (uuid, UNKNOWN): 0}
+        for process in reading.processes:
+            seen = reading.visible.get(process.pid)
+            owner = seen.owner if seen is not None else None
+            if owner is not None and owner.pod_uid in alive:
+                key = owner.pod_uid, names.get(owner, ""), uuid
+                used[key] = _plus(used.get(key, 0), process)
+            else:
+                by = UNKNOWN if seen is None else HOST if owner is None else ENDED_POD
+                others[uuid, by] = _plus(others[uuid, by], process)
+    return used, others
+
+
+def _utilization(readings: Iterable[Reading], alive: Mapping[str, NodePod]) -> dict[_Key, int]:
+    names = _names(alive.values())
+    sums: dict[_Key, float] = defaultdict(float)
+    for reading in readings:
+        listed = {process.pid for process in reading.processes or ()}
+        if not listed <= reading.visible.keys():
+            continue
+        samples: dict[int, list[int]] = defaultdict(list)
+        for sample in reading.samples:
+            if sample.pid not in listed:
+                continue
+            started_us = reading.booted_us + reading.visible[sample.pid].started_us
+            if sample.at_us >= started_us:  # else it is of an earlier process with this ID
+                samples[sample.pid].append(sample.sm_percent)
+        for pid, percents in samples.items():
+            owner = reading.visible[pid].owner
+            if owner is not None and owner.pod_uid in alive:
+                sums[owner.pod_uid, names.get(owner, ""), reading.uuid] += fmean(percents)
+    # Samples of several processes are not of the same moments.
+    return {key: min(_ALL_PERCENT, round(percent)) for key, percent in sums.items()}
+
+
+def _names(pods: Iterable[NodePod]) -> dict[Owner, str]:
+    """Return the names of the containers that run."""
+    return {
+        Owner(pod.uid, bare_id(each.container_id)): each.name
+        for pod in pods
+        for each in pod.statuses
+        if _runs(each) and bare_id(each.container_id)
+    }
 
 
 def _mib(amount: int | None) -> int | None:
-    return None if amount is None else -(-amount // _MIB)
+    return None if amount is None else -(-amount // MIB)
 
 
 def _plus(amount: int | None, process: ProcessMemory) -> int | None:
@@ -113,45 +298,26 @@ def _plus(amount: int | None, process: ProcessMemory) -> int | None:
     return amount + process.used_bytes
 
 
-def pod_uid(content: str) -> str | None:
-    """Return the uid of the pod of a process from its ``/proc/<pid>/cgroup``; None for no pod.
-
-    The kubelet gives each pod a control group whose name ends in ``pod<uid>``: with the driver
-    cgroupfs as it is, with systemd as a slice, dashes of the uid as underscores. Runtimes put
-    containers below it, and a reader in a control group namespace of its own sees ``..`` instead of
-    the groups above (kubernetes/pkg/kubelet/cm, pod_container_manager_linux.go and
-    cgroup_manager_linux.go).
-
-    For pods within pods it is the outer one, which is the pod that this node's kubelet knows.
-    """
-    for line in content.splitlines():
-        _, _, rest = line.partition(":")
-        _, _, path = rest.partition(":")
-        if match := _POD.search(path):
-            return match[1].replace("_", "-")
-    return None
-
-
 class Overuse:
-    """Finds pods above their request for OVERUSE_READINGS readings in a row."""
+    """Finds pods that are above their request in each reading for LASTING_SECONDS."""
 
     def __init__(self) -> None:
-        self._streaks: dict[tuple[str, str], int] = {}
+        self._since: dict[tuple[str, str], float] = {}
         self._reported_at: dict[str, float] = {}
 
-    def check(self, uses: Iterable[PodMemory], now: float) -> list[PodMemory]:
+    def check(self, uses: Iterable[PodUse], now: float) -> list[PodUse]:
         """Return what to report now: a pod at most once in REPEAT_SECONDS.
 
         ``now`` is seconds of a monotonic clock.
         """
         over = {(use.pod.uid, use.uuid): use for use in uses if use.is_over}
-        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in over}
+        self._since = {key: self._since.get(key, now) for key in over}
         self._reported_at = {
             uid: at for uid, at in self._reported_at.items() if now - at < REPEAT_SECONDS
         }
         due = []
         for key, use in over.items():
-            if self._streaks[key] >= OVERUSE_READINGS and key[0] not in self._reported_at:
+            if now - self._since[key] >= LASTING_SECONDS and key[0] not in self._reported_at:
                 self._reported_at[key[0]] = now
                 due.append(use)
         return due

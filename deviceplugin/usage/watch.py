@@ -1,24 +1,28 @@
-"""Measures the memory of each pod every few seconds, for metrics and Events.
+"""Measures the use of GPUs by container every few seconds, for metrics, Events and listeners.
 
-Off by default: it needs the host's process IDs. Each GPU is queried in a daemon thread of its own,
-because the driver may block forever; no other query starts for a GPU while one is pending.
+Processes are read only where that is enabled: it needs the host's process IDs. Limits of cgroups
+are read on GPUs whose driver can limit memory, and soon after a container has started. Each GPU is
+queried in a daemon thread of its own, because the driver may block forever; no other query starts
+for a GPU while one is pending.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.driver.calls import CardCalls
-from deviceplugin.driver.interface import ProcessMemory, ProcessSource
+from deviceplugin.driver.interface import ProcessSource
 from deviceplugin.errors import DriverError
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.settings import NAME
 from deviceplugin.usage.card_metrics import show_usage
-from deviceplugin.usage.rules import Overuse, PodMemory, Usage, pod_uid, tally
+from deviceplugin.usage.cgroups import Cgroups
+from deviceplugin.usage.processes import booted_us, visible
+from deviceplugin.usage.rules import ContainerUse, Overuse, PodUse, Reading, Usage, shares, tally
 from gpushare.clock import Clock
 from gpushare.kube import events
 from gpushare.kube.client import Kube
@@ -26,19 +30,17 @@ from gpushare.kube.client import Kube
 log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 15.0
+SETTLE_SECONDS: Final = 1.0  # after a start: others follow, and the driver has new samples
 ANSWER_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """One GPU; ``pod_of`` has the visible processes, with None for those outside of pods."""
-
-    uuid: str
-    processes: tuple[ProcessMemory, ...] | None
-    pod_of: Mapping[int, str | None]
-
-
 class UsageWatch:
+    """``listeners`` are called with each measurement.
+
+    ``has_processes``: the processes on the GPUs are read; ``proc`` shows all of this machine's. The
+    monotonic time of ``clock`` counts from the boot of the machine.
+    """
+
     def __init__(
         self,
         *,
@@ -47,18 +49,29 @@ class UsageWatch:
         pods: NodePods,
         kube: Kube,
         clock: Clock,
+        cgroups: Cgroups,
+        has_processes: bool,
+        listeners: Sequence[Callable[[Usage], None]] = (),
         proc: Path = Path("/proc"),
         interval_seconds: float = INTERVAL_SECONDS,
+        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self._cards = cards
         self._pods = pods
         self._kube = kube
         self._clock = clock
+        self._cgroups = cgroups
+        self._has_processes = has_processes
+        self._listeners = listeners
         self._proc = proc
         self._interval = interval_seconds
+        self._settle = settle_seconds
         self._overuse = Overuse()
         self._source = source
-        self._asked = CardCalls(source.count, self._read, "usage")
+        self._calls = CardCalls(source.count, self._read, "usage")
+        self._asked: Mapping[str, Mapping[str, Path]] = {}  # cgroups by UUID and container ID
+        self._known: frozenset[str] = frozenset()  # IDs of containers at the last measurement
+        self._changed = pods.subscribe()
         self._why_silent = ""
 
     async def run(self) -> None:
@@ -69,49 +82,107 @@ class UsageWatch:
         while True:
             usage = await self._measure()
             show_usage(usage, self._cards.inventory)
+            for listener in self._listeners:
+                listener(usage)
             for use in self._overuse.check(usage.pods, self._clock.monotonic()):
                 await self._report(use)
-            await asyncio.sleep(self._interval)
+            await self._next()
+
+    async def _next(self) -> None:
+        """Return when the interval has passed, or soon after a container with a share starts."""
+        try:
+            async with asyncio.timeout(self._interval):
+                while _ids(shares(self._pods, self._cards.inventory)) <= self._known:
+                    await self._changed.wait()
+                    self._changed.clear()
+        except TimeoutError:
+            return
+        await asyncio.sleep(self._settle)
 
     async def _measure(self) -> Usage:
+        limiting = self._limiting()
+        rows = shares(self._pods, self._cards.inventory)
+        self._known = _ids(rows)
+        wanted = [row for row in rows if row.container_id and row.uuid in limiting]
+        uids = {row.container_id: row.pod.uid for row in wanted}
+        found = await asyncio.to_thread(self._cgroups.find, uids) if uids else {}
+        asked: dict[str, dict[str, Path]] = defaultdict(dict)
+        for row in wanted:
+            if row.container_id in found:
+                asked[row.uuid][row.container_id] = found[row.container_id]
+        self._asked = asked
+        readings = await self._readings() if asked or self._has_processes else []
+        # The pods as they are now: they may have changed while the driver was asked.
+        return tally(
+            readings,
+            shares(self._pods, self._cards.inventory),
+            self._pods,
+            limiting=limiting,
+            missing=uids.keys() - found.keys(),
+            has_processes=self._has_processes,
+        )
+
+    def _limiting(self) -> set[str]:
+        inventory = self._cards.inventory
+        cards = inventory.cards if inventory is not None else ()
+        return {card.uuid for card in cards if self._cards.limits_memory([card])}
+
+    async def _readings(self) -> list[Reading]:
         try:
-            found = await self._asked.results(ANSWER_SECONDS)
+            answers = await self._calls.results(ANSWER_SECONDS)
         except DriverError as err:
             if self._why_silent != str(err):
-                log.warning("the measured memory is not known", extra={"why": str(err)})
+                log.warning("the use of the GPUs is not known", extra={"why": str(err)})
             self._why_silent = str(err)
-            return tally({}, {}, (), None)
+            return []
         self._why_silent = ""
-        cards = [card for card in found if card is not None and card.uuid]
-        processes = {card.uuid: card.processes for card in cards}
-        pod_of = {pid: uid for card in cards for pid, uid in card.pod_of.items()}
-        if any(processes.values()) and not pod_of:
+        readings = [each for each in answers if each is not None and each.uuid]
+        if any(each.processes for each in readings) and not any(each.visible for each in readings):
             log.warning("no process on the GPUs is visible: the plugin needs hostPID: true")
-        return tally(processes, pod_of, self._pods, self._cards.inventory)
+        return readings
 
-    def _read(self, position: int) -> _Reading:
-        uuid, processes = self._source.uuid(position), self._source.processes(position)
-        return _Reading(uuid, processes, self._owners(each.pid for each in processes or ()))
+    def _read(self, position: int) -> Reading:
+        began = self._clock.monotonic()
+        reading = self._of_card(position)
+        is_fresh = self._clock.monotonic() - began < ANSWER_SECONDS
+        return reading if is_fresh else Reading("")
 
-    def _owners(self, pids: Iterable[int]) -> Mapping[int, str | None]:
-        owners = {}
-        for pid in pids:
-            try:
-                text = (self._proc / str(pid) / "cgroup").read_text(errors="replace")
-            except OSError:
-                continue  # it has ended since, or is not visible
-            owners[pid] = pod_uid(text)
-        return owners
+    def _of_card(self, position: int) -> Reading:
+        uuid = self._source.uuid(position)
+        asked = self._asked.get(uuid, {})
+        limits = {own: self._source.limit(position, group) for own, group in asked.items()}
+        if not self._has_processes:
+            return Reading(uuid, limits=limits)
+        # The ID of a process that has ended may be another's at once. So only those count that the
+        # driver lists before and after, and that are the same all the time.
+        before = self._source.processes(position)
+        listed = {each.pid for each in before or ()}
+        seen = visible(self._proc, listed)
+        samples = self._source.samples(position)
+        after = self._source.processes(position)
+        if before is None or after is None:
+            return Reading(uuid, limits=limits)
+        again = visible(self._proc, listed)
+        kept = tuple(
+            each
+            for each in after
+            if each.pid in listed and seen.get(each.pid) == again.get(each.pid)
+        )
+        return Reading(uuid, kept, again, booted_us(self._clock), samples, limits)
 
-    async def _report(self, use: PodMemory) -> None:
+    async def _report(self, use: PodUse) -> None:
         card = self._cards.inventory.by_uuid(use.uuid) if self._cards.inventory else None
         text = (
             f"uses {use.used_mib} MiB of GPU {use.uuid}"
             f"{f' (index {card.index})' if card is not None else ''} and requested only "
-            f"{use.asked_mib} MiB: other pods on this GPU may run out of memory. Raise its "
-            f"aliyun.com/gpu-mem, or limit the memory that the program uses"
+            f"{use.asked_mib} MiB: other pods on this GPU may run out of memory. {use.limit_text} "
+            f"Raise its aliyun.com/gpu-mem, or limit the memory that the program uses"
         )
         log.warning("pod uses more than it asked for", extra={"pod": use.pod.key, "why": text})
         await events.record(
             self._kube, use.pod, "MemoryOveruse", text, component=NAME, clock=self._clock
         )
+
+
+def _ids(rows: Iterable[ContainerUse]) -> frozenset[str]:
+    return frozenset(row.container_id for row in rows if row.container_id)

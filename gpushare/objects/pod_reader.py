@@ -70,6 +70,7 @@ MOST_TOLERATIONS: Final = 128
 MOST_CONDITIONS: Final = 32
 MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message, and of the status's own
 MOST_VALUE: Final = 4 * 1024  # characters of an annotation
+MOST_ID: Final = 128  # characters of a container's ID; runtimes use 64 and their name
 MOST_RUNNING_ON: Final = 16 * 1024
 MOST_EVICTING: Final = 16 * 1024
 
@@ -227,19 +228,21 @@ _decode_resources: Final = msgspec.json.Decoder(Resources | None).decode
 _decode_common: Final = msgspec.json.Decoder(_CommonResources | None).decode
 
 
-def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
+def read_pod(body: bytes | memoryview | msgspec.Raw, *, keeps_ids: bool = False) -> Pod:
     """Return the pod in a JSON object, with the parts that gpushare reads.
+
+    ``keeps_ids``: with its containers' IDs, which differ between pods that are otherwise equal.
 
     Raises one of UNDECODABLE.
     """
     if len(body) > MOST_AT_ONCE:
-        return pod_of(_decode_parts(body))
+        return pod_of(_decode_parts(body), keeps_ids=keeps_ids)
     pod = _decode_pod(body)
-    _drop_what_is_not_read(pod)
+    _drop_what_is_not_read(pod, keeps_ids=keeps_ids)
     return pod
 
 
-def pod_of(parts: UndecodedPod) -> Pod:
+def pod_of(parts: UndecodedPod, *, keeps_ids: bool = False) -> Pod:
     """Assemble a pod from its parts, as ``read_pod`` returns it."""
     meta, spec = parts.metadata, parts.spec
     excess: list[str] = []
@@ -306,7 +309,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
     )
     why = TOO_MANY if are_many else excess[0] if excess else ""
     pod = Pod(metadata, pod_spec, parts.status, why)
-    _drop_what_is_not_read(pod)
+    _drop_what_is_not_read(pod, keeps_ids=keeps_ids)
     return pod
 
 
@@ -399,14 +402,14 @@ def _amounts(found: _CommonAmounts | None) -> dict[str, str | int] | None:
     return {name: amount for name, amount in amounts if amount is not None}
 
 
-def _drop_what_is_not_read(pod: Pod) -> None:
+def _drop_what_is_not_read(pod: Pod, *, keeps_ids: bool) -> None:
     """Drop parts in place: nothing else references the pod yet."""
     _drop_metadata(pod.metadata)
     if has_too_many(pod):
         sum_up(pod)
     _drop_spec(pod)
     _drop_actual_resources(pod)
-    _drop_status(pod.status)
+    _drop_status(pod.status, keeps_ids=keeps_ids)
 
 
 def _drop_spec(pod: Pod) -> None:
@@ -447,7 +450,7 @@ def _is_as_asked(found: ActualResources | Resizable | None, asked: Mapping[str, 
     )
 
 
-def _drop_status(status: PodStatus) -> None:
+def _drop_status(status: PodStatus, *, keeps_ids: bool) -> None:
     """Keep of times and IDs, which differ between pods, only what is read of them."""
     if status.start_time:
         force_setattr(status, "start_time", PRESENT)
@@ -462,7 +465,9 @@ def _drop_status(status: PodStatus) -> None:
             statuses = tuple(started[:MOST_CONTAINERS])
             force_setattr(status, name, statuses)
         for each in statuses:
-            force_setattr(each, "container_id", PRESENT if each.container_id else None)
+            found = each.container_id
+            kept = keeps_ids and found and len(found) <= MOST_ID
+            force_setattr(each, "container_id", found if kept else PRESENT if found else None)
             force_setattr(each, "state", _short_state(each.state))
             force_setattr(each, "last_state", _short_state(each.last_state))
 

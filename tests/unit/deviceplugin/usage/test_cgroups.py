@@ -1,94 +1,95 @@
-"""The pod of a process is found in all forms of control groups."""
+"""The cgroup of a container is found by its pod and ID, and users' own cgroups are never listed."""
+
+import os
+from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from deviceplugin.usage.rules import pod_uid
+from deviceplugin.usage.cgroups import Cgroups
 
 UID = "5a3c2f0e-6d8b-4b7e-9c55-0f3f5f6c1a20"
 SLICE = UID.replace("-", "_")
+OTHER = "11111111-6d8b-4b7e-9c55-0f3f5f6c1a20"
 STATIC = "3fd1e1bd5b4d7d9a5b6a6f0c2e8f9a01"
 BOX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+BURSTABLE = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice"
 
 FORMS = {
-    "v2, systemd, containerd": f"0::/kubepods.slice/kubepods-burstable.slice/"
-    f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-{BOX}.scope",
-    "v2, systemd, containerd, guaranteed": f"0::/kubepods.slice/kubepods-pod{SLICE}.slice/"
-    f"cri-containerd-{BOX}.scope",
-    "v2, systemd, CRI-O": f"0::/kubepods.slice/kubepods-besteffort.slice/"
-    f"kubepods-besteffort-pod{SLICE}.slice/crio-{BOX}.scope/container",
-    "v2, systemd, Docker": f"0::/kubepods.slice/kubepods-pod{SLICE}.slice/docker-{BOX}.scope",
-    "v2, cgroupfs, containerd": f"0::/kubepods/burstable/pod{UID}/{BOX}",
-    "v2, cgroupfs, CRI-O": f"0::/kubepods/pod{UID}/crio-{BOX}",
-    "v2, below a kubelet of kind": f"0::/kubelet.slice/kubelet-kubepods.slice/"
+    "cgroupfs, containerd": f"kubepods/burstable/pod{UID}/{BOX}",
+    "cgroupfs, containerd, guaranteed": f"kubepods/pod{UID}/{BOX}",
+    "cgroupfs, CRI-O": f"kubepods/besteffort/pod{UID}/crio-{BOX}",
+    "cgroupfs, CRI-O with crun": f"kubepods/besteffort/pod{UID}/crio-{BOX}/container",
+    "cgroupfs, a cgroup root": f"a/b/kubepods/burstable/pod{UID}/{BOX}",
+    "systemd, containerd": f"{BURSTABLE}/cri-containerd-{BOX}.scope",
+    "systemd, CRI-O": f"{BURSTABLE}/crio-{BOX}.scope",
+    "systemd, CRI-O with crun": f"{BURSTABLE}/crio-{BOX}.scope/container",
+    "systemd, Docker": f"{BURSTABLE}/docker-{BOX}.scope",
+    "systemd, below a kubelet of kind": f"kubelet.slice/kubelet-kubepods.slice/"
     f"kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice/"
     f"cri-containerd-{BOX}.scope",
-    "v2, seen from a pod of the same class": f"0::/../../kubepods-burstable-pod{SLICE}.slice/"
-    f"cri-containerd-{BOX}.scope",
-    "v2, cgroupfs, seen from a pod of the same class": f"0::/../../pod{UID}/{BOX}",
-    "v2, a container that has groups of its own": f"0::/kubepods/pod{UID}/{BOX}/system.slice/a",
-    "v1, systemd, containerd": f"12:cpuset:/kubepods.slice/kubepods-burstable.slice/"
-    f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-{BOX}.scope\n"
-    f"1:name=systemd:/kubepods.slice/kubepods-burstable.slice/"
-    f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-{BOX}.scope\n0::/",
-    "v1, cgroupfs, containerd": f"11:devices:/kubepods/besteffort/pod{UID}/{BOX}\n"
-    f"4:cpu,cpuacct:/kubepods/besteffort/pod{UID}/{BOX}",
-    "v1, containerd that was not told of systemd": f"10:memory:/system.slice/"
-    f"containerd.service/kubepods-burstable-pod{SLICE}.slice:cri-containerd:{BOX}",
-    "v1, only in some of the hierarchies": f"13:misc:/\n10:memory:/kubepods/pod{UID}/{BOX}\n0::/",
 }
 
 
+def made(root: Path, path: str) -> Path:
+    (root / path).mkdir(parents=True)
+    return root / path
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_a_pods_process_is_known_by_its_control_group(form: str) -> None:
-    assert pod_uid(FORMS[form] + "\n") == UID
+def test_a_containers_cgroup_is_found_in_all_layouts(tmp_path: Path, form: str) -> None:
+    own = made(tmp_path, FORMS[form])
+    made(tmp_path, "system.slice/containerd.service")
+    assert Cgroups(tmp_path).find({BOX: UID}) == {BOX: own}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC}.slice/crio-{BOX}",
-        f"/kubepods/burstable/pod{STATIC}/{BOX}",
-    ],
-)
-def test_a_static_pod_has_the_hash_of_its_manifest(path: str) -> None:
-    assert pod_uid(f"0::{path}") == STATIC
+def test_a_static_pod_has_the_hash_of_its_manifest(tmp_path: Path) -> None:
+    own = made(tmp_path, f"kubepods/burstable/pod{STATIC}/{BOX}")
+    assert Cgroups(tmp_path).find({BOX: STATIC}) == {BOX: own}
 
 
-def test_of_a_pod_within_a_pod_it_is_the_outer_one() -> None:
-    inner = "11111111-2222-3333-4444-555555555555"
-    assert pod_uid(f"0::/kubepods/pod{UID}/{BOX}/kubepods/pod{inner}/{BOX}") == UID
+def test_the_id_of_another_pods_container_finds_nothing(tmp_path: Path) -> None:
+    made(tmp_path, f"kubepods/pod{UID}/{BOX}")
+    made(tmp_path, f"kubepods/pod{OTHER}")
+    assert Cgroups(tmp_path).find({BOX: OTHER}) == {}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "0::/",
-        "0::/init.scope",
-        "0::/user.slice/user-1000.slice/session-3.scope",
-        "0::/system.slice/containerd.service",
-        f"0::/system.slice/docker-{BOX}.scope",
-        f"0::/machine.slice/libpod-{BOX}.scope",
-        "0::/kubepods.slice/kubepods-burstable.slice",
-        f"0::/tripod{UID}",
-        f"0::/kubepods/pod{UID[:-1]}/{BOX}",
-        f"0::/kubepods/pod{UID}0/{BOX}",
-        f"0::/home/pod{UID}.txt",
-    ],
-)
-def test_any_other_process_belongs_to_no_pod(content: str) -> None:
-    assert pod_uid(content) is None
+def test_cgroups_that_a_user_has_made_stand_for_no_container(tmp_path: Path) -> None:
+    # A user's own group in one of containerd is not that of its processes.
+    own = made(tmp_path, f"kubepods/pod{UID}/{BOX}")
+    made(own, "container")
+    made(own, f"pod{OTHER}/{BOX[::-1]}")
+    assert Cgroups(tmp_path).find({BOX: UID, BOX[::-1]: OTHER}) == {BOX: own}
 
 
-@given(st.text(), st.uuids())
-def test_lines_that_mean_nothing_belong_to_no_pod_and_hide_none(content: str, uid) -> None:
-    assert pod_uid(content) is None
-    assert pod_uid(f"{content}\n0::/kubepods/pod{uid}/{BOX}") == str(uid)
+def test_no_cgroup_of_a_user_is_listed(tmp_path: Path, monkeypatch) -> None:
+    own = made(tmp_path, f"{BURSTABLE}/cri-containerd-{BOX}.scope")
+    made(own, "a/b")
+    listed = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(str(path)) or scandir(path))
+    Cgroups(tmp_path).find({BOX: UID, BOX[::-1]: OTHER})
+    assert listed
+    assert not [each for each in listed if SLICE in each]
 
 
-@given(st.uuids(), st.lists(st.sampled_from(["a", "..", "kubepods.slice", "x-y.scope"])))
-def test_every_uid_is_found_however_deep_it_lies(uid, above: list[str]) -> None:
-    for name in (f"pod{uid}", f"kubepods-pod{str(uid).replace('-', '_')}.slice"):
-        assert pod_uid("0::/" + "/".join([*above, name, BOX])) == str(uid)
+def test_pods_that_start_are_found_and_those_that_are_gone_are_not(tmp_path: Path) -> None:
+    groups = Cgroups(tmp_path)
+    first = made(tmp_path, f"kubepods/pod{UID}/{BOX}")
+    assert groups.find({BOX: UID}) == {BOX: first}
+    second = made(tmp_path, f"kubepods/pod{OTHER}/{BOX}")
+    assert groups.find({BOX: OTHER}) == {BOX: second}
+    first.rmdir()
+    assert groups.find({BOX: UID}) == {}
+    first.parent.rmdir()
+    assert groups.find({BOX: UID}) == {}
+    moved = made(tmp_path, f"kubepods/burstable/pod{UID}/{BOX}")
+    assert groups.find({BOX: UID}) == {BOX: moved}
+
+
+def test_it_is_known_whether_the_cgroup_of_any_pod_is_visible(tmp_path: Path) -> None:
+    groups = Cgroups(tmp_path)
+    made(tmp_path, "system.slice/kubelet.service")
+    assert not groups.sees_pods()
+    assert not Cgroups(tmp_path / "missing").sees_pods()
+    made(tmp_path, f"kubepods/pod{UID}")
+    assert groups.sees_pods()

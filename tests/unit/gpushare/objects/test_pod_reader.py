@@ -404,6 +404,16 @@ def test_what_has_started_run_and_runs_is_read_as_it_is(inits, apps, start_time)
     assert short == full
 
 
+@pytest.mark.parametrize("padding", ["", "x" * MOST_AT_ONCE])
+def test_ids_of_containers_are_kept_only_where_they_are_asked_for(padding):
+    ids = {"a": f"containerd://{'a' * 64}", "b": "x" * 1000, "c": ""}
+    found = [{"name": name, "containerID": each} for name, each in ids.items()]
+    json = msgspec.json.encode(body() | {"status": {"containerStatuses": found}, "x": padding})
+    kept, dropped = read_pod(json, keeps_ids=True), read_pod(json)
+    assert [each.container_id for each in kept.statuses] == [ids["a"], "present", None]
+    assert [each.container_id for each in dropped.statuses] == ["present", "present", None]
+
+
 def test_all_our_resource_names_have_the_prefix():
     assert RESOURCES_BEGIN in RESOURCE_MEMORY.encode()
     assert RESOURCES_BEGIN in pod_annotations.RESOURCE_COUNT.encode()
