@@ -76,6 +76,10 @@ REFUSED: Final = Counter(
 )
 for _each in Reason:
     REFUSED.labels(_each.value)  # from 0: Prometheus sees no increase in a series that starts at 1
+LIMITS_MISSING: Final = Gauge(
+    "gpushare_deviceplugin_limits_missing",
+    "Containers that run without the memory limit that they were given.",
+)
 BLOCKED: Final = Gauge(
     "gpushare_deviceplugin_blocked",
     "1 while the node offers nothing for a reason that concerns the whole node.",

@@ -43,6 +43,7 @@ from deviceplugin.server.registration import Registrar
 from deviceplugin.settings import Settings
 from deviceplugin.usage.card_metrics import CardCollector
 from deviceplugin.usage.cgroups import Cgroups
+from deviceplugin.usage.verification import Verification
 from deviceplugin.usage.watch import UsageWatch
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import BY_CDI, RESOURCES_BEGIN
@@ -167,14 +168,24 @@ class Plugin:
             confirmed=self.driver_watch.has_shown,
             clock=clock,
         )
+        cgroups = Cgroups(settings.cgroup_dir)
+        self.verification = Verification(
+            cards=cards,
+            cgroups=cgroups,
+            checkpoint=checkpoint,
+            specs=specs,
+            refusals=refusals,
+            clock=clock,
+        )
         usage = UsageWatch(
             source=processes,
             cards=cards,
             pods=watch,
             kube=kube,
             clock=BootClock(),
-            cgroups=Cgroups(),
+            cgroups=cgroups,
             has_processes=settings.reads_process_memory,
+            listeners=[self.verification.check],
         )
         own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
         own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")

@@ -26,6 +26,7 @@ from gpushare.objects.model import Pod, PodCondition
 log = logging.getLogger(__name__)
 
 EVENT: Final = "GpushareCannotStart"
+_EVENTS: Final = {Reason.LIMIT_MISSING: "MemoryLimitMissing"}
 _ROUND_SECONDS: Final = 60.0
 _AT_ONCE: Final = 8
 # The watch may show a pod only after it was refused, and a rejected pod may be deleted soon.
@@ -71,12 +72,21 @@ class RefusalReport:
         """
         if err.pod is None or err.reason is None:
             return
-        pod, reason = err.pod, err.reason
-        metrics.REFUSED.labels(reason.value).inc()
+        metrics.REFUSED.labels(err.reason.value).inc()
+        self._put(err.pod, err.reason, str(err), lasts=is_tried_again)
+
+    def limit_missing(self, pod: Pod, text: str, *, evicts: bool) -> None:
+        """Report that a container of this pod runs without its memory limit.
+
+        ``evicts``: the pod must not run so, and the extender evicts it by the condition.
+        """
+        self._put(pod, Reason.LIMIT_MISSING, text, lasts=evicts)
+
+    def _put(self, pod: Pod, reason: Reason, text: str, *, lasts: bool) -> None:
         self._refused_at[pod.uid] = self._clock.monotonic()
-        if is_tried_again:
-            self._verdicts[pod.uid] = Verdict(pod, reason, str(err))
-        self._record_once(pod, reason, str(err))
+        if lasts:
+            self._verdicts[pod.uid] = Verdict(pod, reason, text)
+        self._record_once(pod, reason, text)
         self._wake.set()
 
     def may_start(self, pod_uid: str) -> None:
@@ -110,7 +120,8 @@ class RefusalReport:
         if key in self._recorded or is_reported(seen.condition(CONDITION_CARD_USABLE), reason):
             return
         self._recorded.add(key)
-        self._events[key] = events.made(pod, EVENT, text, component=NAME, clock=self._clock)
+        name = _EVENTS.get(reason, EVENT)
+        self._events[key] = events.made(pod, name, text, component=NAME, clock=self._clock)
 
     def _forget(self) -> None:
         """Drop the state of deleted pods."""

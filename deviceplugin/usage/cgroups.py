@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from deviceplugin.driver.nvml import CGROUP
 from deviceplugin.usage.cgroup_paths import names_of, pod_of
 
 # kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/<pod> in kind, and two more
@@ -24,7 +23,7 @@ class Cgroups:
     until a pod is looked for that is not among them.
     """
 
-    def __init__(self, root: Path = CGROUP) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         self._pods: Mapping[str, Path] = {}
 

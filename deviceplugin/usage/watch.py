@@ -125,7 +125,7 @@ class UsageWatch:
     def _limiting(self) -> set[str]:
         inventory = self._cards.inventory
         cards = inventory.cards if inventory is not None else ()
-        return {card.uuid for card in cards if self._cards.limits_memory([card])}
+        return {card.uuid for card in cards if self._cards.isolation.can_limit([card])}
 
     async def _readings(self) -> list[Reading]:
         try:

@@ -11,6 +11,7 @@ from deviceplugin import parts, settings
 from deviceplugin.cards import state_file
 from deviceplugin.cards.state_file import Saved
 from deviceplugin.cards.survey import Terms
+from deviceplugin.driver.simulated import SimulatedGpus
 from deviceplugin.lifecycle.preflight import Preflight
 from gpushare.objects.model import PodCondition
 from tests.fakes.driver import FakeDriver, card
@@ -86,7 +87,7 @@ class Plugin(parts.Plugin):
             state_dir=folder / "state",
             **changes,
         )
-        no_processes: Any = None
+        no_processes = SimulatedGpus("node-1", ())
         kube: Any = self.writes
         super().__init__(
             chosen,

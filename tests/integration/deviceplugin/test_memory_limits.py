@@ -1,16 +1,30 @@
 """What limits a container's memory, and that its own variables do not."""
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from deviceplugin.cdi.rules import Choice
+from deviceplugin.driver.interface import MemoryLimit
 from deviceplugin.kubelet.node_pod import NodePod
+from deviceplugin.usage.rules import MIB, Usage, shares
 from gpushare.contract import ANNOTATION_ISOLATION
-from gpushare.objects.model import EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
+from gpushare.objects.model import (
+    ContainerState,
+    ContainerStatus,
+    EnvVar,
+    Node,
+    NodeStatus,
+    NodeSystemInfo,
+    ObjectMeta,
+)
+from gpushare.objects.scheduling import Present
 from tests.fakes.driver import card
 from tests.fakes.kubelet import Rejected
 from tests.fakes.pods import pod
@@ -308,3 +322,88 @@ async def test_containerd_overrules_a_pod_that_sets_one_itself(start, kubelet, f
     await kubelet.run(wanted)
     assert limits(plugin, kubelet, wanted) == ("0", "8192")
     assert not plugin.cards.inventory.pod_variables_win
+
+
+def measured(plugin, *owners, limit_mib: int | None) -> Usage:
+    """What the plugin measures of running pods whose containers have this limit."""
+    rows = [
+        replace(row, limit=MemoryLimit(hard_bytes=limit_mib and limit_mib * MIB, used_bytes=0))
+        for row in shares([started(owner) for owner in owners], plugin.cards.inventory)
+    ]
+    return Usage(tuple(rows))
+
+
+def unique(uid: str) -> str:
+    return hashlib.sha256(uid.encode()).hexdigest()
+
+
+def started(owner):
+    """The pod as the kubelet reports it after the start of its containers."""
+    statuses = tuple(
+        ContainerStatus(each.name, f"containerd://{unique(owner.uid)}", ContainerState(Present()))
+        for each in owner.spec.containers
+    )
+    status = msgspec.structs.replace(owner.status, phase="Running", container_statuses=statuses)
+    return NodePod.of(msgspec.structs.replace(owner, status=status))
+
+
+@pytest.fixture
+async def limiting(start, folder):
+    """A plugin on a node whose driver limits memory, and that sees the cgroups of pods."""
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    group = folder / "cgroup" / "kubepods" / "pod11111111-2222-3333-4444-555555555555"
+    group.mkdir(parents=True)
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), cgroup_dir=folder / "cgroup")
+    await is_stated(plugin, "driver", "driver")
+    return plugin
+
+
+def events(plugin) -> list[tuple[str, str]]:
+    return [(each["reason"], each["message"]) for each in plugin.writes.events]
+
+
+async def test_a_limit_that_is_in_force_is_not_reported(limiting, kubelet) -> None:
+    one, two = pod("a", 8, cards=(FIRST,)), pod("b", 6, cards=(FIRST, SECOND), labels=TWO)
+    for owner, limit_mib in ((one, 8192), (two, 3072)):
+        await kubelet.run(owner)
+        limiting.verification.check(measured(limiting, owner, limit_mib=limit_mib))
+    assert (events(limiting), limiting.writes.conditions) == ([], [])
+    assert REGISTRY.get_sample_value("gpushare_deviceplugin_limits_missing") == 0
+
+
+async def test_a_missing_limit_is_told_once_and_a_pod_that_requires_it_must_go(
+    limiting, kubelet
+) -> None:
+    one, strict = pod("a", 8, cards=(FIRST,)), requiring(pod("b", 8, cards=(SECOND,)))
+    for owner in (one, strict):
+        await kubelet.run(owner)
+        limiting.watch.changed(started(owner))
+    for _ in range(2):
+        limiting.verification.check(measured(limiting, one, strict, limit_mib=None))
+    await eventually(lambda: len(events(limiting)) == 2 and limiting.writes.conditions)
+    assert {reason for reason, _ in events(limiting)} == {"MemoryLimitMissing"}
+    assert "should be limited to 8192 MiB" in events(limiting)[0][1]
+    ((uid, condition),) = limiting.writes.conditions
+    assert (uid, condition.status, condition.reason) == (strict.uid, "False", "MemoryLimitMissing")
+    assert REGISTRY.get_sample_value("gpushare_deviceplugin_limits_missing") == 2
+
+
+async def test_a_container_that_was_promised_no_limit_is_not_missed_one(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), memory_limit="off")
+    owner = pod("a", 8, cards=(FIRST,))
+    await kubelet.run(owner)
+    plugin.verification.check(measured(plugin, owner, limit_mib=None))
+    assert events(plugin) == []
+
+
+async def test_a_plugin_that_sees_no_cgroup_of_pods_promises_nothing(start, folder) -> None:
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    (folder / "cgroup").mkdir()
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), cgroup_dir=folder / "cgroup")
+    await is_stated(plugin, "driver", "driver")
+    plugin.verification.check(Usage())
+    assert "mount the machine's /sys/fs/cgroup" in stated(plugin)[0][1]
+    await is_stated(plugin, "nothing", "nothing")

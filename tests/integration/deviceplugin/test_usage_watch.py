@@ -114,7 +114,7 @@ class Measured:
                 self.source.let_go()
 
     def limiting(self) -> None:
-        self.cards.seen([card(0, limits_memory=True), card(1)])
+        self.cards.seen([card(0, why_no_limit=""), card(1)])
 
     def process(self, pid: int, mib: int, uid: str | None, *, ticks: int = 0) -> ProcessMemory:
         """One that is in the pod's control group, or in the host's."""
