@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -89,6 +90,14 @@ def annotated(found: T, annotations: Mapping[str, str], **metadata: object) -> T
     whole = {**found.annotations, **annotations}
     meta = msgspec.structs.replace(found.metadata, annotations=whole, **metadata)
     return msgspec.structs.replace(found, metadata=meta)
+
+
+def enforcing(found: Node, what: str, why_not_more: str = "") -> Node:
+    """The node with cards on which this keeps containers to their share."""
+    stated = inventory.decode(found.annotations[ANNOTATION_INVENTORY])
+    cards = tuple(replace(card, enforces=what, why_not_more=why_not_more) for card in stated.cards)
+    written = inventory.encode(replace(stated, cards=cards))
+    return annotated(found, {ANNOTATION_INVENTORY: written})
 
 
 def run_to_end(steps: Iterable[None]) -> None:

@@ -13,10 +13,12 @@ import msgspec
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers import pending, what_if
 from gpushare.answers.gangs import GangView
+from gpushare.answers.inspect import limit_text
 from gpushare.answers.pending import Known, Pending
 from gpushare.answers.pending_text import sentence
 from gpushare.answers.queue.entries import QueuePlace
 from gpushare.cards.model import BY_POD, Request, Share
+from gpushare.contract import BY_DRIVER
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import CardAccount, NodeAccount
 from gpushare.objects.model import Pod
@@ -119,13 +121,17 @@ class Asks(_View):
 
 
 class Place(_View):
-    """``certain`` is false until the outcome of the binding is known."""
+    """``certain`` is false until the outcome of the binding is known.
+
+    ``limit`` says what keeps the pod's containers to their share; empty if that is not stated.
+    """
 
     node: str
     cards: list[int]
     uuids: list[str]
     certain: bool
     problem: str = ""
+    limit: str = ""
 
 
 class PodView(_View, omit_defaults=True):
@@ -302,21 +308,23 @@ def _asked(known: Known, asked: Asked, now: float) -> AskedView:
 def _places(known: Known, pod: Pod) -> list[Place]:
     share = known.ledger.share(pod.uid)
     if share is not None:
-        indexes = _indexes(known, share.node, share.cards)
-        return [
-            Place(share.node, indexes, list(share.cards), certain=True, problem=share.why_unplaced)
-        ]
+        return [_place(known, share.node, share.cards, problem=share.why_unplaced)]
     return [
-        Place(each.node, _indexes(known, each.node, each.cards), list(each.cards), certain=False)
+        _place(known, each.node, each.cards, is_certain=False)
         for each in known.ledger.reserves()
         if each.pod_uid == pod.uid
     ]
 
 
-def _indexes(known: Known, node: str, uuids: tuple[str, ...]) -> list[int]:
+def _place(
+    known: Known, node: str, uuids: tuple[str, ...], *, is_certain: bool = True, problem: str = ""
+) -> Place:
     account = known.ledger.account(node)
-    cards = account.inventory.cards if account is not None else ()
-    return [card.index for card in cards if card.uuid in uuids]
+    cards = [card for card in account.inventory.cards if card.uuid in uuids] if account else []
+    least = min(cards, key=lambda card: card.enforces == BY_DRIVER, default=None)
+    limit = limit_text(least.enforces, least.why_not_more) if least is not None else ""
+    indexes = [card.index for card in cards]
+    return Place(node, indexes, list(uuids), is_certain, problem, limit)
 
 
 def _view_node(known: Known, request: Request, node: _Judged) -> NodeView:

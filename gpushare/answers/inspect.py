@@ -1,10 +1,12 @@
 """Answer inspect: the use of every card, in Aliyun gpushare's JSON with our own fields (pure)."""
 
 from collections.abc import Generator, Mapping
+from typing import Final
 
 import msgspec
 
 from gpushare.cards.model import BY_POD, FORGET_GONE_SECONDS, Share
+from gpushare.contract import BY_DRIVER, BY_FRAMEWORK, BY_NOTHING
 from gpushare.ledger.accounts import CardAccount, used_by_pods
 from gpushare.ledger.ledger import Ledger
 
@@ -67,6 +69,19 @@ class NodeView(msgspec.Struct):
     problem: str = ""
     plugin: str = ""
     reserve: str = ""
+
+
+_ENFORCED: Final = {
+    BY_DRIVER: "memory is limited by the driver",
+    BY_FRAMEWORK: "memory is limited by frameworks",
+    BY_NOTHING: "memory is not limited",
+}
+
+
+def limit_text(enforces: str, why_not_more: str) -> str:
+    """Return in words what keeps containers to their share of a card, and why not the driver."""
+    text = _ENFORCED.get(enforces, enforces)
+    return f"{text}: {why_not_more}" if why_not_more else text
 
 
 class ClusterView(msgspec.Struct):

@@ -110,6 +110,8 @@ def _bound(found: Explained) -> Iterator[Text]:
             uuids = ", ".join(place.uuids)
             named = f"{gpus(place.cards)} ({uuids})" if place.cards else uuids
             yield Text(f"decided: {named} of {place.node}")
+            if place.limit:
+                yield Text(f"on {place.node}, {place.limit}")
     gang, running = found.pod.gang, found.running
     if gang is not None and found.pod.state == "bound":
         yield Text(f"gang {gang.name}: {gang.text}")

@@ -7,10 +7,9 @@ from typing import Final
 
 from rich.text import Text
 
-from gpushare.answers.inspect import Device, NodeView
+from gpushare.answers.inspect import Device, NodeView, limit_text
 from gpushare.answers.pending_text import gpus
 from gpushare.cards.model import Health
-from gpushare.contract import BY_DRIVER, BY_FRAMEWORK, BY_NOTHING
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.summary import Overview
@@ -23,12 +22,6 @@ CLAIMED: Final = ("▚", "magenta")
 OTHERS: Final = ("░", "dim")
 _UNPLACED: Final = ("?", "red")
 _FREE: Final = ("·", "dim")
-
-_ENFORCED: Final = {
-    BY_DRIVER: "memory is limited by the driver",
-    BY_FRAMEWORK: "memory is limited by frameworks",
-    BY_NOTHING: "memory is not limited",
-}
 
 _Part = tuple[tuple[str, str], int]
 
@@ -133,8 +126,7 @@ def _limits(node: NodeView) -> Iterator[Text]:
             found.setdefault((card.enforces, card.why_not_more), []).append(card.id)
     for (enforces, why), indexes in found.items():
         which = f"{gpus(indexes)}: " if len(found) > 1 else ""
-        text = _ENFORCED.get(enforces, enforces) + (f": {why}" if why else "")
-        yield Text(f"  {which}{text}", style="dim")
+        yield Text(f"  {which}{limit_text(enforces, why)}", style="dim")
     if node.reserve:
         yield Text(f"  {node.reserve} of each GPU is reserved and not shared", style="dim")
 

@@ -211,7 +211,7 @@ async def test_a_bound_pod_says_where_it_is(client):
     found = await explain(client, "stays")
     assert (found["state"], found["says"]) == ("bound", "bound to node n")
     assert found["places"] == [
-        {"node": "n", "cards": [1], "uuids": ["GPU-1"], "certain": True, "problem": ""}
+        {"node": "n", "cards": [1], "uuids": ["GPU-1"], "certain": True, "problem": "", "limit": ""}
     ]
     assert found["nodes"] == []
 

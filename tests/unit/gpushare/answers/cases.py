@@ -34,7 +34,7 @@ from gpushare.objects.model import (
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
-from tests.builders import annotated, node, pod
+from tests.builders import annotated, enforcing, node, pod
 
 A100 = 81920
 GIB = 1024
@@ -78,13 +78,6 @@ def of_model(found: Node, model: str) -> Node:
     inventory = msgspec.json.decode(text)
     for card in inventory["cards"]:
         card["model"] = model
-    return annotated(found, {ANNOTATION_INVENTORY: msgspec.json.encode(inventory).decode()})
-
-
-def enforcing(found: Node, what: str, why_not_more: str = "") -> Node:
-    inventory = msgspec.json.decode(found.annotations[ANNOTATION_INVENTORY])
-    for card in inventory["cards"]:
-        card |= {"enforces": what, "whyNotMore": why_not_more}
     return annotated(found, {ANNOTATION_INVENTORY: msgspec.json.encode(inventory).decode()})
 
 

@@ -17,7 +17,7 @@ from gpusharectl.explain.lines import Explained
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.pod_events import Event, Involved
 from gpusharectl.what_if import lines as what_if_lines
-from tests.builders import annotated, node, pod
+from tests.builders import annotated, enforcing, node, pod
 
 NOW = dt.datetime(2026, 1, 1, 0, 0, 0, tzinfo=dt.UTC)
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
@@ -170,6 +170,16 @@ def test_a_bound_pod_is_where_it_was_decided_and_where_it_runs(seen):
     assert lines(seen, runs)[-1] == "it runs there: the node's plugin reports GPU-0"
     elsewhere = annotated(stays, {ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":11}}'})
     assert "running-on has GPU-1, which was not decided" in lines(seen, elsewhere)[-1]
+
+
+def test_a_bound_pod_says_what_keeps_it_to_its_share():
+    old = ("framework", "driver 580.95 cannot limit memory")
+    nodes = [enforcing(node("new", 16), "driver"), enforcing(node("old", 16), *old)]
+    known = ListedCluster(nodes, [on("a", 8, "new", 0), on("b", 8, "old", 0)])
+    assert lines(known, on("a", 8, "new", 0))[2] == "on new, memory is limited by the driver"
+    assert lines(known, on("b", 8, "old", 0))[2] == (
+        "on old, memory is limited by frameworks: driver 580.95 cannot limit memory"
+    )
 
 
 def answer(seen, asks, count, *, evict=False):
