@@ -1,5 +1,6 @@
 """The variables of a container: exact for its share, and never over the pod's own."""
 
+import json
 import re
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 
 from deviceplugin.isolation.variables import CONTEXT_MIB, Enforcement, own_variables
 from gpushare.cards.model import Card
+from gpushare.contract import ENV_FRAMEWORKS
 from gpushare.objects.model import Container, EnvVar
+from gpushare.objects.pod_reader import MOST_ENV_BYTES, read_pod
 from gpushare.objects.scheduling import Present
 
 SMALL, LARGE = (
@@ -74,3 +77,32 @@ def test_a_container_whose_variables_come_from_elsewhere_is_left_alone():
     container = Container("main", env_from=(Present(),))
     found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container))
     assert set(found) == {"ALIYUN_COM_GPU_MEM_ENFORCED", "ALIYUN_COM_GPU_MEM_ALLOCATABLE"}
+
+
+def read(filler: int, **container: object) -> Container:
+    """The container as the plugin reads it, of a pod with so many bytes of other variables."""
+    other = {"name": "other", "env": [{"name": "X", "value": "x" * filler}]}
+    body = {
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "main", **container}, other]},
+    }
+    return read_pod(json.dumps(body).encode()).containers[0]
+
+
+@pytest.mark.parametrize("filler", [0, 2 * MOST_ENV_BYTES])
+@pytest.mark.parametrize(
+    ("container", "own"),
+    [
+        ({}, set()),
+        ({"env": [{"name": "PATH", "value": "TF"}]}, set()),
+        ({"env": [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": ""}]}, {"PYTORCH_CUDA_ALLOC_CONF"}),
+        (
+            {"env": [{"name": "XLA_CLIENT_MEM_FRACTION", "valueFrom": {}}]},
+            {"XLA_CLIENT_MEM_FRACTION"},
+        ),
+        ({"envFrom": []}, set()),
+        ({"envFrom": [{"configMapRef": {"name": "x"}}]}, set(ENV_FRAMEWORKS)),
+    ],
+)
+def test_the_variables_of_a_pod_are_seen_in_an_environment_of_any_size(container, own, filler):
+    assert own_variables(read(filler, **container)) == own
