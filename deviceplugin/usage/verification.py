@@ -113,10 +113,11 @@ class Verification:
         self._checks = LimitChecks()
         self._promised: dict[str, int] = {}  # MiB by container ID, 0 for nothing
         self._reported: set[_Key] = set()
+        self._see()
 
     def check(self, usage: Usage) -> None:
         """Report what is missing of the limits of the running containers."""
-        self._cards.set_limits(why_unread="" if self._cgroups.sees_pods() else HIDDEN)
+        self._see()
         uses = [use for use in usage.containers if use.container_id and use.asked_mib]
         self._learn(uses)
         promised = [(use, mib) for use in uses if (mib := self._promised.get(use.container_id, 0))]
@@ -127,6 +128,9 @@ class Verification:
             if (each.use.container_id, each.use.uuid) not in self._reported:
                 self._report(each)
         self._reported = keys
+
+    def _see(self) -> None:
+        self._cards.set_limits(why_unread="" if self._cgroups.sees_pods() else HIDDEN)
 
     def _report(self, missing: Missing) -> None:
         pod = missing.use.pod

@@ -31,6 +31,9 @@ SETTINGS = replace(
 )
 
 
+OWN_CGROUP = "kubepods/burstable/pod11111111-2222-3333-4444-555555555555"  # of the plugin's pod
+
+
 class PodWrites:
     """The API server's side of ``annotate_pod``: it shows what was written to the watch."""
 
@@ -77,6 +80,7 @@ class Plugin(parts.Plugin):
         **changes: Any,
     ) -> None:
         self.driver, self.writes = driver, PodWrites()
+        (folder / "cgroup" / OWN_CGROUP).mkdir(parents=True, exist_ok=True)
         if before is not None:
             (folder / "state").mkdir(exist_ok=True)
             (folder / "state" / state_file.FILE).write_bytes(state_file.encode(before))
@@ -85,7 +89,7 @@ class Plugin(parts.Plugin):
             device_plugin_dir=kubelet.folder,
             cdi_dir=folder / "cdi",
             state_dir=folder / "state",
-            **changes,
+            **{"cgroup_dir": folder / "cgroup", **changes},
         )
         no_processes = SimulatedGpus("node-1", ())
         kube: Any = self.writes

@@ -28,7 +28,7 @@ from gpushare.objects.scheduling import Present
 from tests.fakes.driver import card
 from tests.fakes.kubelet import Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import FIRST, SECOND
+from tests.integration.deviceplugin.plugin import FIRST, OWN_CGROUP, SECOND
 from tests.integration.deviceplugin.test_injection import NVIDIA
 from tests.integration.deviceplugin.test_late_binding import environment
 from tests.waiting import eventually
@@ -349,11 +349,9 @@ def started(owner):
 
 @pytest.fixture
 async def limiting(start, folder):
-    """A plugin on a node whose driver limits memory, and that sees the cgroups of pods."""
+    """A plugin on a node whose driver limits memory."""
     (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
-    group = folder / "cgroup" / "kubepods" / "pod11111111-2222-3333-4444-555555555555"
-    group.mkdir(parents=True)
-    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), cgroup_dir=folder / "cgroup")
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,))
     await is_stated(plugin, "driver", "driver")
     return plugin
 
@@ -401,9 +399,9 @@ async def test_a_container_that_was_promised_no_limit_is_not_missed_one(
 
 async def test_a_plugin_that_sees_no_cgroup_of_pods_promises_nothing(start, folder) -> None:
     (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
-    (folder / "cgroup").mkdir()
-    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), cgroup_dir=folder / "cgroup")
-    await is_stated(plugin, "driver", "driver")
+    (folder / "empty").mkdir()
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), cgroup_dir=folder / "empty")
+    await eventually(lambda: "mount the machine's /sys/fs/cgroup" in stated(plugin)[0][1])
+    (folder / "empty" / OWN_CGROUP).mkdir(parents=True)
     plugin.verification.check(Usage())
-    assert "mount the machine's /sys/fs/cgroup" in stated(plugin)[0][1]
-    await is_stated(plugin, "nothing", "nothing")
+    await is_stated(plugin, "driver", "driver")
