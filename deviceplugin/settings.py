@@ -199,7 +199,7 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
     (
         "--process-memory",
         False,
-        "Measure the memory that each pod really uses; needs the host's process IDs.",
+        "Measure memory and SM utilization by process; needs the host's process IDs.",
         (),
     ),
     (

@@ -1,9 +1,9 @@
-"""``gpushare top``: the measured memory of pods, next to what they requested."""
+"""``gpushare top``: what pods use of GPUs, next to what they requested."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import click
 import msgspec
@@ -16,6 +16,8 @@ from gpushare.contract import (
     ANNOTATION_INVENTORY,
     METRIC_OTHERS_USED,
     METRIC_POD_ASKED,
+    METRIC_POD_LIMIT,
+    METRIC_POD_SM,
     METRIC_POD_USED,
 )
 from gpushare.errors import ApiError, RecordError
@@ -27,7 +29,7 @@ from gpusharectl.reach import extender
 from gpusharectl.reach.at_once import each_of
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.plugin_pages import is_plugin, plugin_page
-from gpusharectl.reach.samples import Sample, Samples
+from gpusharectl.reach.samples import Samples
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.output import output, show_document
 
@@ -39,7 +41,11 @@ HOW: Final = (
 
 
 class PodRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod on a GPU; ``used_mib`` is None if the driver does not report it."""
+    """A pod on a GPU, all its containers together; None is what is not known.
+
+    The driver keeps ``limit_mib``, if it limits every container; ``sm_percent`` is how much of the
+    GPU's multiprocessors the pod uses.
+    """
 
     namespace: str
     pod: str
@@ -48,6 +54,8 @@ class PodRow(msgspec.Struct, frozen=True, rename="camel"):
     uuid: str
     used_mib: int | None
     asked_mib: int
+    limit_mib: int | None
+    sm_percent: int | None
 
     @property
     def over_mib(self) -> int:
@@ -72,6 +80,15 @@ class CardRow(msgspec.Struct, frozen=True, rename="camel"):
         return max(0, (self.pods_used_mib or 0) - self.pods_asked_mib)
 
 
+class _Pod(NamedTuple):
+    """A pod on a GPU."""
+
+    namespace: str
+    pod: str
+    card: str
+    uuid: str
+
+
 class Unmeasured(msgspec.Struct, frozen=True):
     node: str
     why: str
@@ -86,7 +103,7 @@ class Measured:
 
 
 def is_measured(page: Samples) -> bool:
-    """Return true if the plugin of this page runs with --process-memory."""
+    """Return true if the plugin of this page measures the use of a GPU."""
     return bool(page.of(METRIC_OTHERS_USED) or page.of(METRIC_POD_ASKED))
 
 
@@ -94,12 +111,43 @@ def pod_rows(pages: Mapping[str, Samples]) -> list[PodRow]:
     """Return every pod on each of its GPUs, the largest excess over its request first."""
     rows = []
     for node, page in pages.items():
-        used = {_key(sample): sample.value for sample in page.of(METRIC_POD_USED)}
-        for sample in page.of(METRIC_POD_ASKED):
-            namespace, pod, card, uuid = key = _key(sample)
-            amounts = _whole(used.get(key)), round(sample.value)
-            rows.append(PodRow(namespace, pod, node, card, uuid, *amounts))
+        asked = _by_pod(page, METRIC_POD_ASKED)
+        used = _by_pod(page, METRIC_POD_USED)
+        limits = _by_pod(page, METRIC_POD_LIMIT)
+        sm = _by_pod(page, METRIC_POD_SM)
+        for key, containers in asked.items():
+            # What a pod has outside of its running containers has no limit.
+            limited = {name: mib for name, mib in containers.items() if name and mib}
+            rows.append(
+                PodRow(
+                    key.namespace,
+                    key.pod,
+                    node,
+                    key.card,
+                    key.uuid,
+                    _sum(used[key], containers),
+                    round(sum(containers.values())),
+                    _sum(limits[key], limited) if limited else None,
+                    _sum(sm[key], sm[key]) if sm[key] else None,
+                )
+            )
     return sorted(rows, key=lambda r: (-r.over_mib, -(r.used_mib or 0), r.namespace, r.pod))
+
+
+def _by_pod(page: Samples, metric: str) -> dict[_Pod, dict[str, float]]:
+    """Return the values of a metric by container, by pod and GPU."""
+    found: dict[_Pod, dict[str, float]] = defaultdict(dict)
+    for sample in page.of(metric):
+        get = sample.labels.get
+        key = _Pod(get("namespace", ""), get("pod", ""), get("card", ""), get("uuid", ""))
+        found[key][get("container", "")] = sample.value
+    return found
+
+
+def _sum(values: Mapping[str, float], containers: Collection[str]) -> int | None:
+    """Return the sum of all these containers; None if one has no value."""
+    known = [values[name] for name in containers if name in values]
+    return round(sum(known)) if len(known) == len(containers) else None
 
 
 def card_rows(pages: Mapping[str, Samples], nodes: Iterable[Node]) -> list[CardRow]:
@@ -141,11 +189,6 @@ def _cards(node: Node) -> list[tuple[int, str, int]]:
     return [(card.index, card.uuid, card.memory_mib) for card in found.cards]
 
 
-def _key(sample: Sample) -> tuple[str, str, str, str]:
-    get = sample.labels.get
-    return get("namespace", ""), get("pod", ""), get("card", ""), get("uuid", "")
-
-
 def _whole(amount: float | None) -> int | None:
     return None if amount is None else round(amount)
 
@@ -155,10 +198,11 @@ def _whole(amount: float | None) -> int | None:
 @output()
 @asks_a_cluster
 async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
-    """Show the memory that pods use and what they requested.
+    """Show the memory that pods use and what they requested, and how busy they keep their GPUs.
 
-    Only nodes whose plugin runs with --process-memory are measured. Needs the right to list nodes
-    and, in gpushare's own namespace, to list pods and to get pods/proxy.
+    Only nodes whose plugin runs with --process-memory are measured, and GPUs whose driver limits
+    memory. Needs the right to list nodes and, in gpushare's own namespace, to list pods and to get
+    pods/proxy.
     """
     async with target.connect() as kube:
         nodes = await extender.all_nodes(kube)
@@ -218,7 +262,7 @@ def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console)
 
 def _table(rows: Sequence[PodRow | CardRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    names = "POD NODE GPU", "USED, REQUESTED, OVER"
+    names = "POD NODE GPU", "USED, REQUESTED, OVER, LIMIT, SM"
     if isinstance(rows[0], CardRow):
         names = "NODE GPU", "SIZE, PODS USE, REQUESTED, OVER, HOST, ENDED PODS, UNKNOWN"
     for name in names[0].split():
@@ -235,7 +279,10 @@ def _cells(row: PodRow | CardRow) -> list[str]:
     over = needed_gib(row.over_mib) if row.over_mib else ""
     if isinstance(row, PodRow):
         name = f"{row.namespace}/{row.pod}"
-        return [name, row.node, row.card, _text(row.used_mib), needed_gib(row.asked_mib), over]
+        limit = "-" if row.limit_mib is None else needed_gib(row.limit_mib)
+        sm = "-" if row.sm_percent is None else f"{row.sm_percent} %"
+        used = [_text(row.used_mib), needed_gib(row.asked_mib), over]
+        return [name, row.node, row.card, *used, limit, sm]
     others = (row.host_used_mib, row.ended_pods_used_mib, row.unknown_used_mib)
     used = [_text(row.pods_used_mib), needed_gib(row.pods_asked_mib), over]
     return [row.node, row.card, free_gib(row.size_mib), *used, *map(_text, others)]

@@ -44,6 +44,9 @@ export function percent(part, whole) {
   return whole ? Math.round((100 * part) / whole) : 0;
 }
 
+// Return an SM utilization as `42 %`; "" where it is not known.
+export const utilization = (found) => (found === undefined ? "" : `${found} %`);
+
 // Return the time since an RFC 3339 time, in its largest unit; "" without one.
 export function age(time, now = Date.now()) {
   return lasted(Math.floor((now - Date.parse(time)) / 1000));

@@ -8,6 +8,7 @@ from aiohttp import web
 from gpushare.ledger.ledger import Ledger
 
 _OTHERS: Final = "gpushare_deviceplugin_others_used_mib"
+SM_PERCENT: Final = 42  # of each pod
 PARTS: Final = (0.35, 0.62, 0.81, 0.93)  # that pods really use of what they hold
 
 
@@ -69,12 +70,16 @@ class Plugins:
             lines.append("gpushare_deviceplugin_pod_used_mib{,\t=1#=} 1")
         if self.measures:
             lines += [
-                f'gpushare_deviceplugin_pod_{kind}_mib{{card="0",namespace="{share.namespace}",'
-                f'pod="{share.name}",uuid="{uuid}"}} {amount}'
+                f'gpushare_deviceplugin_pod_{kind}{{card="0",container="main",'
+                f'namespace="{share.namespace}",pod="{share.name}",uuid="{uuid}"}} {amount}'
                 for share in self._ledger.shares(node)
                 for uuid in share.cards
-                for kind, amount in (("asked", share.units), ("used", really_uses(share)))
-                if kind == "asked" or uuid not in self.hidden
+                for kind, amount in (
+                    ("asked_mib", share.units),
+                    ("used_mib", really_uses(share)),
+                    ("sm_percent", SM_PERCENT),
+                )
+                if kind == "asked_mib" or uuid not in self.hidden
             ]
             account = self._ledger.account(node)
             lines += [

@@ -264,9 +264,13 @@ def test_real_use_is_next_to_what_is_held(page, stage):
         "measured shares",
         lambda: page.run("return document.querySelectorAll('.measured').length > 20"),
     )
-    assert any("really uses" in title for title in page.run(TITLES, "#nodes a"))
+    titles = page.run(TITLES, "#nodes a")
+    assert any("really uses" in title and "SM 42 %" in title for title in titles)
     page.open("node=gke-l4-02")
-    page.wait("its column", lambda: "Really uses" in page.detail)
+    page.wait("its columns", lambda: "Really uses" in page.detail and "42 %" in page.detail)
+    shown = page.run("return document.querySelector('#nodes .measured').dataset.key")
+    page.open(f"pod={shown}")
+    page.wait("its utilization", lambda: "SM utilization\n42 %" in page.detail)
 
 
 def test_real_use_of_all_visible_nodes_is_asked_at_once(page):
@@ -292,6 +296,7 @@ def test_real_use_includes_other_processes_and_says_what_is_not_known(driver, st
     page.wait("its use", lambda: "512 MiB of it outside of pods" in page.detail)
     page.open("pod=default/mine")
     page.wait("that it is not known", lambda: "Really uses\nnot known" in page.detail)
+    assert "SM utilization\nnot known" in page.detail
 
 
 def test_only_visible_nodes_are_measured(driver, stage):

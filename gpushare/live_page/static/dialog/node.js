@@ -1,7 +1,7 @@
 // What the dialog says about a node: its GPUs, and the pods that hold their memory.
 
 import { element, link, table } from "../dom.js";
-import { counted, exactly, freeGiB, neededGiB, onEach, usedGiB } from "../format.js";
+import { counted, exactly, freeGiB, neededGiB, onEach, usedGiB, utilization } from "../format.js";
 import { cardState } from "../lists/node-row.js";
 
 // `measured` is what is really used of each GPU, or why that is not known.
@@ -71,7 +71,7 @@ function cards(node, measured) {
 
 function pods(node, measured) {
   const heads = ["Pod", "Namespace", "Holds", "On GPU"];
-  if (measured?.cards) heads.splice(3, 0, "Really uses");
+  if (measured?.cards) heads.splice(3, 0, "Really uses", "SM utilization");
   const rows = [...node.shares].map(([key, share]) => {
     const row = [
       link({ pod: key }, "", share.name),
@@ -79,7 +79,9 @@ function pods(node, measured) {
       held(share),
       share.why ? `unknown: ${share.why}` : share.cards.join(", "),
     ];
-    if (measured?.cards) row.splice(3, 0, usedBy(measured, key, share, node));
+    if (measured?.cards) {
+      row.splice(3, 0, usedBy(measured, key, share, node), computing(measured, key, share, node));
+    }
     return row;
   });
   return table("Pods", heads, rows, numbers(heads));
@@ -95,10 +97,19 @@ export function held(share) {
 
 // Return what a pod really uses of all its GPUs.
 export function usedBy(measured, key, share, node) {
-  const cards = share.why ? node.cards : node.cards.filter((card) => share.cards.includes(card.id));
+  const cards = cardsOf(share, node);
   const amounts = cards.map((card) => measured.cards.get(card.uuid)?.pods[key]).filter((mib) => mib !== undefined);
   return really(amounts, amounts.length < cards.length) + (cards.length > 1 && amounts.length ? " in total" : "");
 }
+
+// Return what part of the multiprocessors of each of its GPUs a pod uses.
+export function computing(measured, key, share, node) {
+  const known = cardsOf(share, node).map((card) => utilization(measured.cards.get(card.uuid)?.sm?.[key]));
+  return known.some(Boolean) ? known.map((each) => each || "not known").join(", ") : "not known";
+}
+
+const cardsOf = (share, node) =>
+  share.why ? node.cards : node.cards.filter((card) => share.cards.includes(card.id));
 
 // Return what pods and other processes really use of a GPU.
 function usedOf(card) {
@@ -114,6 +125,6 @@ function really(amounts, isPartial) {
 }
 
 function numbers(heads) {
-  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Claimed", "Holds", "Really used", "Really uses"]);
+  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Claimed", "Holds", "Really used", "Really uses", "SM utilization"]);
   return new Set(heads.flatMap((name, place) => (amounts.has(name) ? [place] : [])));
 }

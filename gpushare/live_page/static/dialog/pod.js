@@ -3,7 +3,7 @@
 import { element, link, table } from "../dom.js";
 import { age, counted, exactly, freeGiB, neededGiB } from "../format.js";
 import { reason, requested } from "../lists/pod-row.js";
-import { exact, held, usedBy, whyNotMeasured } from "./node.js";
+import { computing, exact, held, usedBy, whyNotMeasured } from "./node.js";
 
 const GROUP_SHOWN = 5; // nodes with the same reason
 
@@ -16,7 +16,10 @@ export function runningParts(share, node, key, measured) {
     facts.push([share.cards.length > 1 ? "GPUs" : "GPU", `${share.cards.join(", ")}${model && ` (${model})`}`]);
   }
   facts.push(["Holds", held(share)]);
-  if (measured?.cards) facts.push(["Really uses", usedBy(measured, key, share, node)]);
+  if (measured?.cards) {
+    facts.push(["Really uses", usedBy(measured, key, share, node)]);
+    facts.push(["SM utilization", computing(measured, key, share, node)]);
+  }
   const rows = facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", "", [value])]);
   const parts = [element("dl", "facts", "", rows), ...whyNotMeasured(measured)];
   const others = [...node.shares].filter(

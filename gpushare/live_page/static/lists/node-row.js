@@ -1,7 +1,7 @@
 // The row of a node: a bar for each GPU, with a segment for each share.
 
 import { attribute, element, keyed, pointTo, set } from "../dom.js";
-import { counted, exactly, freeGiB, hue, neededGiB, usedGiB } from "../format.js";
+import { counted, exactly, freeGiB, hue, neededGiB, usedGiB, utilization } from "../format.js";
 import { takesNew } from "../store.js";
 
 const CARD_WIDTH = 118; // the least at which an amount is readable
@@ -46,7 +46,7 @@ export function showNode(row, node, width, look) {
   const wide = (width - beside() - GAP * (columns - 1)) / columns;
   const measured = look.measured(node.name);
   keyed(cards, node.cards, (card) => card.uuid, (box, card) => {
-    showCard(box, card, wide, look, measured?.get(card.uuid)?.pods);
+    showCard(box, card, wide, look, measured?.get(card.uuid));
   });
   const isSearched = Boolean(look.ns || cards.querySelector(".found"));
   row.classList.toggle("has-found", isSearched);
@@ -87,7 +87,7 @@ function showCard(box, card, wide, look, measured) {
   const whole = Math.max(card.total, ...card.segments.map((each) => each.at + each.mib));
   keyed(bar, card.segments, (each) => each.key, (part, each) => {
     const [left, share] = [each.at, each.mib].map((mib) => (whole ? (100 * mib) / whole : 0));
-    showSegment(part, each, left, share, look, measured?.[each.key]);
+    showSegment(part, each, left, share, look, measured);
     part.classList.toggle("narrow", (share * wide) / 100 < NAME_WIDTH);
     part.classList.toggle("roomy", (share * wide) / 100 > AMOUNT_WIDTH);
   }, makeSegment);
@@ -105,10 +105,12 @@ function spoken({ kind, key, label }) {
   return kind === "unplaced" ? `${label} on an unknown GPU` : label;
 }
 
-function showSegment(part, segment, left, share, look, really) {
+function showSegment(part, segment, left, share, look, measured) {
+  const really = measured?.pods[segment.key];
+  const computing = utilization(measured?.sm?.[segment.key]);
   part.className = `segment ${segment.kind}${part.classList.contains("active") ? " active" : ""}`;
   const holds = neededGiB(segment.mib);
-  const uses = really === undefined ? "" : `, really uses ${neededGiB(really)}`;
+  const uses = (really === undefined ? "" : `, really uses ${neededGiB(really)}`) + (computing && `, SM ${computing}`);
   if (!part.firstChild) part.append(element("span"), " ", element("small"));
   if (segment.kind === "pod") {
     part.style.setProperty("--h", hue(segment.key));
