@@ -165,9 +165,11 @@ ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 ENV_MEMORY_REQUEST: Final = "NVIDIA_GPU_MEMORY_REQUEST"
 ENV_MEMORY_LIMIT: Final = "NVIDIA_GPU_MEMORY_LIMIT"
 ENV_MEMORY_LIMITS: Final = (ENV_MEMORY_REQUEST, ENV_MEMORY_LIMIT)
-# What keeps the container to its share, and MiB of each GPU that a process in it can allocate.
+# What keeps the container to its share. MiB of each GPU that a process in it can allocate, and the
+# same as a part of the memory that the process sees.
 ENV_ENFORCED: Final = "ALIYUN_COM_GPU_MEM_ENFORCED"
 ENV_ALLOCATABLE: Final = "ALIYUN_COM_GPU_MEM_ALLOCATABLE"
+ENV_FRACTION: Final = "ALIYUN_COM_GPU_MEM_FRACTION"
 # By which frameworks limit themselves.
 ENV_TORCH: Final = "PYTORCH_ALLOC_CONF"
 ENV_TORCH_CUDA: Final = "PYTORCH_CUDA_ALLOC_CONF"  # its name in older versions

@@ -17,6 +17,7 @@ from gpushare.contract import (
     BY_NOTHING,
     ENV_ALLOCATABLE,
     ENV_ENFORCED,
+    ENV_FRACTION,
     ENV_FRAMEWORKS,
     ENV_JAX,
     ENV_JAX_NEWER,
@@ -53,11 +54,13 @@ class Enforcement:
         ``own`` are the variables that frameworks read and the pod sets, or may set.
         """
         allocatable = max(0, share_mib - CONTEXT_MIB)
+        # A limited container sees its limit as the memory of the GPU.
+        whole = share_mib if self.is_limited else max(card.memory_mib for card in cards)
+        # Cut, not rounded: never more than the share.
+        fraction = f"{allocatable * 10_000 // whole / 10_000 if whole else 0:.4f}"
         frameworks: dict[str, str] = {}
         if self.by_frameworks and allocatable:
-            # A limited container sees its limit as the memory of the GPU.
-            whole = share_mib if self.is_limited else max(card.memory_mib for card in cards)
-            frameworks = _of_frameworks(allocatable / whole, frozenset(own))
+            frameworks = _of_frameworks(fraction, frozenset(own))
         enforced = BY_FRAMEWORK if {ENV_TORCH, ENV_JAX} <= frameworks.keys() else BY_NOTHING
         if all(card.enforces == BY_DRIVER for card in cards):
             enforced = BY_DRIVER
@@ -66,6 +69,7 @@ class Enforcement:
             **frameworks,
             ENV_ENFORCED: enforced,
             ENV_ALLOCATABLE: str(allocatable),
+            ENV_FRACTION: fraction,
         }
 
     def _for_the_hook(self, cards: Sequence[Card], share_mib: int) -> dict[str, str]:
@@ -79,18 +83,16 @@ class Enforcement:
 OPEN: Final = Enforcement()
 
 
-def _of_frameworks(part: float, own: frozenset[str]) -> dict[str, str]:
-    """Return the variables that limit a process to ``part`` of each GPU, without those in ``own``.
+def _of_frameworks(fraction: str, own: frozenset[str]) -> dict[str, str]:
+    """Return the variables that limit a process to that part of each GPU, without those in ``own``.
 
     A framework with two names for its variable gets none if the pod sets either.
     """
-    # Cut, not rounded: never more than the share.
-    text = f"{int(part * 10_000) / 10_000:.4f}"
     found = {}
     if own.isdisjoint({ENV_TORCH, ENV_TORCH_CUDA}):
-        found[ENV_TORCH] = f"per_process_memory_fraction:{text}"
+        found[ENV_TORCH] = f"per_process_memory_fraction:{fraction}"
     if own.isdisjoint({ENV_JAX, ENV_JAX_NEWER}):
-        found[ENV_JAX] = text
+        found[ENV_JAX] = fraction
     if ENV_TENSORFLOW not in own:
         found[ENV_TENSORFLOW] = "true"
     return found

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from localcluster.cluster import Cluster
 from localcluster.imagebuild import ROOT, image_name
@@ -16,7 +15,7 @@ from localcluster.specs import NodeSpec
 from localcluster.workloads import Workloads
 from tests.cluster.bringup import fresh
 from tests.cluster.expect import CARDS
-from tests.markdown import Block, blocks, commands
+from tests.markdown import blocks, commands
 
 pytestmark = pytest.mark.cluster
 
@@ -90,21 +89,21 @@ def names(pods: Workloads, app: str) -> list[str]:
 
 
 def test_a_program_reads_its_share_from_the_variables_of_its_container(
-    kind: Cluster, follow: Follow, folder: Path
+    kind: Cluster, follow: Follow
 ):
-    page = list(blocks(ROOT / "docs/frameworks.md"))
-    (folder / "gpu_share.py").write_text(only(page, "python", "def memory_mib").text)
-    follow([only(page, "sh", "configmap gpu-share").text])
-    manifest = yaml.safe_load(only(page, "yaml", "name: train}").text)
-    spec = manifest["spec"]
-    del spec["runtimeClassName"]
-    (main,) = spec["containers"]
-    main |= {"image": image_name(), "command": ["python3", "/gpu-share/gpu_share.py"]}
-    Workloads(kind).create({**manifest, "spec": {**spec, "schedulerName": "gpushare-scheduler"}})
+    names = [f"ALIYUN_COM_GPU_MEM_{each}" for each in ("ENFORCED", "ALLOCATABLE", "FRACTION")]
+    read = f"import os; print(*(os.environ[name] for name in {names}))"
+    limits = {"aliyun.com/gpu-mem": 8}
+    main = {"name": "main", "image": image_name(), "resources": {"limits": limits}}
+    main["command"] = ["python3", "-c", read]
+    spec = {"restartPolicy": "Never", "containers": [main]}
+    Workloads(kind).create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "train"},
+            "spec": {**spec, "schedulerName": "gpushare-scheduler"},
+        }
+    )
     follow(["kubectl wait --for=jsonpath={.status.phase}=Succeeded pod/train"])
-    assert follow(["kubectl logs train"]) == f"{(8 * 1024 - 512) / (25 * 1024):.4f}\n"
-
-
-def only(page: list[Block], language: str, part: str) -> Block:
-    (found,) = [each for each in page if each.language == language and part in each.text]
-    return found
+    assert follow(["kubectl logs train"]) == f"nothing 7680 {(8 * 1024 - 512) / (24 * 1024):.4f}\n"

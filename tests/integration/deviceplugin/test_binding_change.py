@@ -169,6 +169,7 @@ async def test_by_cdi_a_container_gets_the_edits_of_its_gpu_and_no_gpu_of_the_ru
         "ALIYUN_COM_GPU_MEM_DEV": "15",
         "ALIYUN_COM_GPU_MEM_ENFORCED": "nothing",
         "ALIYUN_COM_GPU_MEM_ALLOCATABLE": "7680",
+        "ALIYUN_COM_GPU_MEM_FRACTION": "0.4718",
     }
     (path,) = (folder / "cdi").glob("gpushare-*.json")
     written = json.loads(path.read_text())

@@ -39,6 +39,7 @@ async def test_the_answer_names_the_decided_gpu(plugin, kubelet) -> None:
         "ALIYUN_COM_GPU_MEM_DEV": "63",
         "ALIYUN_COM_GPU_MEM_ENFORCED": "nothing",
         "ALIYUN_COM_GPU_MEM_ALLOCATABLE": "1536",
+        "ALIYUN_COM_GPU_MEM_FRACTION": "0.0943",
     }
     await kubelet.pre_start(wanted)
 

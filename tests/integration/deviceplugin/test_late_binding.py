@@ -62,6 +62,7 @@ async def test_the_container_sees_the_gpu_that_was_decided_on(plugin, kubelet) -
         "ALIYUN_COM_GPU_MEM_DEV": "15",
         "ALIYUN_COM_GPU_MEM_ENFORCED": "nothing",
         "ALIYUN_COM_GPU_MEM_ALLOCATABLE": "7680",
+        "ALIYUN_COM_GPU_MEM_FRACTION": "0.4718",
     }
 
 

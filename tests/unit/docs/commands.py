@@ -96,10 +96,6 @@ RUN_BY: Final = tuple(
             "test_a_sample_asks_for_what_the_extender_reads",
         ),
         (
-            r"kubectl create configmap gpu-share --from-file=gpu_share.py",
-            "test_a_program_reads_its_share_from_the_variables_of_its_container",
-        ),
-        (
             r"kubectl (wait --for=condition=\S+ (deployment|pod)/.*|scale deployment model .*)",
             "test_the_instructions_for_kind_work_on_a_node_without_a_gpu",
         ),

@@ -19,12 +19,17 @@ SMALL, LARGE = (
     Card(1, "GPU-1", 79, memory_mib=81_559, enforces="framework"),
 )
 FRAMEWORKS = Enforcement(by_frameworks=True)
+OF_EVERY_CONTAINER = {
+    "ALIYUN_COM_GPU_MEM_ENFORCED",
+    "ALIYUN_COM_GPU_MEM_ALLOCATABLE",
+    "ALIYUN_COM_GPU_MEM_FRACTION",
+}
 
 
 def fraction(found: dict[str, str]) -> float:
     name, _, text = found["PYTORCH_ALLOC_CONF"].partition(":")
     assert name == "per_process_memory_fraction"
-    assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == text
+    assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == found["ALIYUN_COM_GPU_MEM_FRACTION"] == text
     assert re.fullmatch(r"0\.\d{4}|1\.0000", text)
     return float(text)
 
@@ -45,7 +50,7 @@ def test_no_framework_may_use_more_than_the_share_of_any_gpu(share_mib, cards):
     if allocatable:
         assert all(fraction(found) * card.memory_mib <= allocatable for card in cards)
     else:
-        assert set(found) == {"ALIYUN_COM_GPU_MEM_ENFORCED", "ALIYUN_COM_GPU_MEM_ALLOCATABLE"}
+        assert set(found) == OF_EVERY_CONTAINER
 
 
 def test_a_limited_container_sees_its_limit_as_the_whole_gpu():
@@ -76,7 +81,7 @@ def test_a_variable_of_the_pods_own_is_left_alone_and_what_it_undoes_is_not_prom
 def test_a_container_whose_variables_come_from_elsewhere_is_left_alone():
     container = Container("main", env_from=(Present(),))
     found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container))
-    assert set(found) == {"ALIYUN_COM_GPU_MEM_ENFORCED", "ALIYUN_COM_GPU_MEM_ALLOCATABLE"}
+    assert set(found) == OF_EVERY_CONTAINER
 
 
 def read(filler: int, **container: object) -> Container:
