@@ -25,7 +25,7 @@ from gpushare.telemetry import logs
 
 NAME: Final = "gpushare-deviceplugin"  # of the program, and of the component in its Events
 _MOST_SIMULATED: Final = 16
-BY_DRIVER: Final = -1  # of ``reserved_mib``: the amount that the driver reports
+RESERVED_BY_DRIVER: Final = -1  # of ``reserved_mib``: the amount that the driver reports
 
 CGROUP: Final = Path("/sys/fs/cgroup")
 
@@ -274,7 +274,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
 
 
 def _reserved(text: str) -> int:
-    named = {"driver": BY_DRIVER, "none": 0}
+    named = {"driver": RESERVED_BY_DRIVER, "none": 0}
     if text in named:
         return named[text]
     if not (text.isascii() and text.isdigit() and len(text) <= 7):  # noqa: PLR2004 - 9 TiB

@@ -309,13 +309,12 @@ class Allocations:
                 )
         check_own_variable(grant)
         check_own_limits(grant)
-        check_isolation(grant, is_required=self._cards.isolation.is_required)
+        enforcement = self._cards.isolation.of(grant.cards)
+        is_required = self._cards.isolation.is_required
+        check_isolation(grant, enforcement, is_required=is_required, has_share=False)
         self._injections.check_admission(grant)
-        return grant.environment(
-            found.container,
-            self._injections.by_runtime(grant),
-            self._cards.isolation.of(grant.cards),
-        )
+        injection = self._injections.by_runtime(grant)
+        return grant.environment([found.container], injection, enforcement)
 
     def _log(self, message: str, match: Match, units: int, **more: object) -> None:
         fields = {"pod": match.pod.key, "container": match.container, "units": units}

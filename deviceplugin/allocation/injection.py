@@ -43,6 +43,9 @@ from gpushare.placement.reasons import EXPOSES_CARDS
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
+VARIABLES_WIN: Final = (
+    "on CRI-O variables of the image override the plugin's, so an image can raise its own limit"
+)
 
 
 class Injections:
@@ -95,7 +98,7 @@ class Injections:
         has_share: bool,
         is_late: bool,
         was_let_start: bool,
-        limits: bool = False,
+        limits: bool,
     ) -> tuple[Injection, Edits]:
         """Return what the CDI file of a starting container contains, apart from its variables.
 
@@ -129,15 +132,16 @@ class Injections:
             edits = with_hook(edits, self._specs.limit_hook(grant.cards))
         return injection, edits
 
-    def _why_no_limit(self) -> str:
-        """Return why NVIDIA's hook limits no container's memory; empty if it does."""
+    def _why_no_limit(self) -> str | None:
+        """Return why NVIDIA's hook limits no container's memory; empty if it does.
+
+        None where that is not known yet.
+        """
+        if not self._binding.is_settled:
+            return None
         if self._binding.now.binding == EARLY_BINDING:
             return "with early binding the plugin cannot add NVIDIA's hook to containers"
-        try:
-            self._specs.limit_hook(())
-        except Refused as err:
-            return str(err)
-        return ""
+        return self._specs.why_no_limit_hook()
 
     def check_admission(self, grant: Grant) -> None:
         """Refuse a pod of which containers that ask for no GPU would see all of them.
@@ -176,7 +180,11 @@ class Injections:
         """Keep injection and limits in the node's inventory current, until cancelled."""
         version = -1
         while True:
-            cards.set_limits(why_not=self._why_no_limit())
+            if (why := self._why_no_limit()) is not None:
+                cards.set_why_no_limit(why)
+                cards.doubt_limits(
+                    "variables", VARIABLES_WIN if self._binding.pod_variables_win else ""
+                )
             if healthy := _healthy(cards.inventory):
                 now = self._now(healthy)
                 cards.set_injection(now, pod_variables_win=self._binding.pod_variables_win)

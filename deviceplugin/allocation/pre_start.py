@@ -17,6 +17,7 @@ from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards.device_list import TAG_LENGTH
 from deviceplugin.cdi import spec_files
 from deviceplugin.errors import CheckpointError, InvalidRequest, KubeletError, Reason, Refused
+from deviceplugin.isolation.variables import Enforcement
 from deviceplugin.kubelet.checkpoint import Entry
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.clock import Clock
@@ -65,10 +66,12 @@ class Starts:
                     pod=pod,
                     reason=reason,
                 )
-        check_isolation(grant, is_required=self._cards.isolation.is_required)
         await self._wait_for_capacity(grant)  # from here on nothing may be awaited
+        enforcement = self._cards.isolation.of(grant.cards)
+        # An init container may have the same devices as others, and so the same file.
+        names = [entry.container for entry in entries]
         for entry in entries:
-            self._write_share(entry, grant)
+            self._write_share(entry, grant, names, enforcement)
         self._let_start.add(entries[0].pod_uid)
         self._count_off_card(ids, grant)
         self._started(entries[0].pod_uid, grant.uuids)
@@ -138,10 +141,18 @@ class Starts:
         ((uid, pod),) = pods.items()
         return pod, [entry for entry in entries if entry.pod_uid == uid]
 
-    def _write_share(self, entry: Entry, grant: Grant) -> None:
+    def _write_share(
+        self, entry: Entry, grant: Grant, names: Sequence[str], enforcement: Enforcement
+    ) -> None:
         """Ensure that what Allocate answered now means the GPUs in the pod's annotations."""
         answered = allocate_response.read(entry.answer, self._cards.inventory)
         is_early = bool(answered.cards) or not answered.share
+        check_isolation(
+            grant,
+            enforcement,
+            is_required=self._cards.isolation.is_required,
+            has_share=bool(answered.share),
+        )
         if is_early and answered.cards != frozenset(grant.uuids):
             raise Refused(
                 f"pod {grant.pod.key}: Allocate gave container {entry.container} "
@@ -160,7 +171,7 @@ class Starts:
             limits=enforcement.is_limited,
         )
         if answered.share:
-            environment = grant.environment(entry.container, injection, enforcement)
+            environment = grant.environment(names, injection, enforcement)
             self._specs.write(answered.share, spec_files.Given(entry.pod_uid, environment, edits))
 
     def _sweep(self) -> None:

@@ -4,24 +4,22 @@ The extender's ledger reads the same annotations with the same function, so what
 and what is counted cannot differ.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from deviceplugin.errors import Reason, Refused
-from deviceplugin.isolation.variables import OPEN, Enforcement, own_variables
+from deviceplugin.isolation.variables import Enforcement, own_variables
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.annotations.edited_decisions import contradicts_decision
 from gpushare.annotations.pod_annotations import check_annotations
 from gpushare.cards.model import Card, Inventory, Request
-from gpushare.cards.placement_policy import Isolation
+from gpushare.cards.placement_policy import requires_limit
 from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
-    ANNOTATION_ISOLATION,
     ANNOTATION_RUNNING_ON,
     BY_CDI,
-    BY_DRIVER,
     BY_RUNTIME,
     BY_RUNTIME_CDI,
     CDI_KIND_RUNTIME,
@@ -57,15 +55,16 @@ class Grant:
         return tuple(card.uuid for card in self.cards)
 
     def environment(
-        self, container: str, injection: Injection = BY_RUNTIME, enforcement: Enforcement = OPEN
+        self, names: Sequence[str], injection: Injection, enforcement: Enforcement
     ) -> dict[str, str]:
-        """Return the variables of one container; Refused if the pod has no such container.
+        """Return the variables of containers that ask for the same amount.
 
-        Where NVIDIA's own CDI edits give access to the GPUs, NVIDIA's runtime must not.
+        Refused if the pod has no such containers. Where NVIDIA's own CDI edits give access to the
+        GPUs, NVIDIA's runtime must not.
         """
-        units = next((c.units for c in self.request.containers if c.name == container), 0)
+        units = next((c.units for c in self.request.containers if c.name in names), 0)
         if not units:
-            raise Refused(f"pod {self.pod.key}: container {container!r} asks for no share")
+            raise Refused(f"pod {self.pod.key}: container {', '.join(names)} asks for no share")
         uuids = self.uuids
         visible: dict[Injection, str] = {
             BY_CDI: NO_CARD,
@@ -73,7 +72,7 @@ class Grant:
             BY_RUNTIME_CDI: ",".join(f"{CDI_KIND_RUNTIME}={uuid}" for uuid in uuids),
         }
         containers = (*self.pod.init_containers, *self.pod.containers)
-        own = next((own_variables(each) for each in containers if each.name == container), ())
+        own = {name for each in containers if each.name in names for name in own_variables(each)}
         share_mib = units * self.unit_mib // len(self.cards)
         return {
             ENV_VISIBLE_DEVICES: visible[injection],
@@ -167,19 +166,30 @@ def check_own_limits(grant: Grant) -> None:
         )
 
 
-def check_isolation(grant: Grant, *, is_required: bool) -> None:
-    """Refuse a pod that requires that the driver limits its memory, where it does not.
+def check_isolation(
+    grant: Grant, enforcement: Enforcement, *, is_required: bool, has_share: bool
+) -> None:
+    """Refuse a pod that requires that the driver limits its memory, where that is not promised.
 
-    ``is_required``: the node requires it of every pod.
+    ``is_required``: the node requires it of every pod. ``has_share``: the container gets NVIDIA's
+    hook by the CDI file of its share.
     """
-    is_required |= grant.pod.annotations.get(ANNOTATION_ISOLATION) == Isolation.REQUIRED
-    open_card = next((card for card in grant.cards if card.enforces != BY_DRIVER), None)
-    if is_required and open_card is not None:
+    if not (is_required or requires_limit(grant.pod.annotations)):
+        return
+    limited = f"pod {grant.pod.key}: the driver must limit its memory"
+    if enforcement.why_not_promised:
         raise Refused(
-            f"pod {grant.pod.key}: the driver must limit its memory, and it limits none of GPU "
-            f"{open_card.uuid}: {open_card.why_not_more}",
+            f"{limited}, and does not on GPU {', '.join(grant.uuids)}: "
+            f"{enforcement.why_not_promised}",
             pod=grant.pod,
             reason=Reason.NOT_LIMITED,
+        )
+    if not has_share:
+        raise Refused(
+            f"{limited}, and its container was allocated before it could: the kubelet keeps that "
+            f"answer for the pod's lifetime, so delete the pod",
+            pod=grant.pod,
+            reason=Reason.ANSWER_STALE,
         )
 
 

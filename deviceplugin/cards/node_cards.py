@@ -133,21 +133,22 @@ class NodeCards:
             return Reason.CARD_UNHEALTHY, self._silent
         return self._healths.trouble(card.uuid, at_start=at_start)
 
-    def set_limits(self, *, why_not: str | None = None, why_unread: str | None = None) -> None:
-        """Set why containers get no memory limits, or why these cannot be read, from now on."""
-        if why_not is not None:
-            self.isolation.why_no_limit = why_not
-        if why_unread is not None:
-            self.isolation.why_unread = why_unread
+    def set_why_no_limit(self, why: str) -> None:
+        """Set why containers get no memory limits from now on; empty if they do."""
+        self.isolation.why_no_limit = why
+        self._publish_if_changed()
+        self._close_without_limits()
+
+    def doubt_limits(self, about: str, why: str) -> None:
+        """Promise no limits because of ``why``; empty to end the doubt."""
+        self.isolation.doubts[about] = why
         self._publish_if_changed()
         self._close_without_limits()
 
     def _close_without_limits(self) -> None:
         cards = self._survey.inventory.cards if self._survey is not None else ()
-        able = (
-            self.isolation.stated(card) for card in cards if self._healths.is_offered(card.uuid)
-        )
-        self.set_block(LIMIT_BLOCK, self.isolation.why_closed(able))
+        offered = (card for card in cards if self._healths.is_offered(card.uuid))
+        self.set_block(LIMIT_BLOCK, self.isolation.why_closed(offered))
 
     def saved(self, *, exactly: bool = False) -> Saved | None:
         """Return what should be on disk; None while there is nothing to keep.

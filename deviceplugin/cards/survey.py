@@ -12,7 +12,7 @@ from typing import Final
 from deviceplugin.cards.device_list import is_tag, tag_of
 from deviceplugin.cards.rules import HealthCheckResult, HealthReason, finding_of
 from deviceplugin.driver.interface import PhysicalCard, Query, Seen, UnreadableCard
-from deviceplugin.settings import BY_DRIVER, MemoryLimitFlag
+from deviceplugin.settings import RESERVED_BY_DRIVER, MemoryLimitFlag
 from gpushare.cards.model import Card, Health, Inventory
 from gpushare.cards.reserve import NO_RESERVE, Reserve
 
@@ -25,7 +25,7 @@ class Terms:
     """The settings that the inventory depends on or states."""
 
     unit_mib: int
-    reserved_mib: int = BY_DRIVER
+    reserved_mib: int = RESERVED_BY_DRIVER
     binding: str = ""
     plugin: str = ""
     injection: str = ""
@@ -37,7 +37,9 @@ class Terms:
 
     def usable_mib(self, card: PhysicalCard) -> int:
         """Return the memory to share; a driver that reports no reserved memory reserves 0."""
-        reserved = card.reserved_mib or 0 if self.reserved_mib == BY_DRIVER else self.reserved_mib
+        reserved = (
+            card.reserved_mib or 0 if self.reserved_mib == RESERVED_BY_DRIVER else self.reserved_mib
+        )
         return max(0, card.memory_mib - reserved - self.reserve.of(card.memory_mib))
 
 
@@ -213,7 +215,7 @@ def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:
         elif (
             card.reserved_mib is None
             and Query.RESERVED not in card.failed
-            and terms.reserved_mib == BY_DRIVER
+            and terms.reserved_mib == RESERVED_BY_DRIVER
         ):
             remarks.append(
                 f"the driver does not report the memory that it reserves of GPU {card.uuid}, which "

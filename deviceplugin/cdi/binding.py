@@ -64,6 +64,11 @@ class Binding:
         )
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the binding is chosen with knowledge of the Node's runtime, or forced."""
+        return self._forced is not None or self._node is not None
+
+    @property
     def needs_edits(self) -> bool:
         """Whether late binding gives a container its GPU only by NVIDIA's own CDI edits."""
         return self._last_needed_edits if self._node is None else late_needs_edits(self._node)

@@ -14,3 +14,6 @@ class NoEdits:
 
     def limit_hook(self, _cards: Sequence[Card]) -> Edits:
         return Edits()
+
+    def why_no_limit_hook(self) -> str:
+        return ""

@@ -111,15 +111,36 @@ class NvidiaSpecs:
     def limit_hook(self, cards: Sequence[Card]) -> Edits:
         """Return the hook of NVIDIA's toolkit that limits memory, for these GPUs.
 
-        It is that of any GPU in NVIDIA's files, because its program and the driver's root are the
-        same for all. Raises Refused if no file has it.
+        Of a GPU without one in NVIDIA's files it is that of another, because its program and the
+        driver's root are the same for all. Raises Refused if no file has it.
         """
+        found = list(self._limit_hooks())
+        if not found:
+            raise Refused(self._no_hook())
+        hooks = []
+        for card in cards:
+            own = (hook for name, hook, _ in found if name == card.uuid)
+            hook = next(own, found[0][1])
+            hooks.append({**hook, "args": _for_card(hook["args"], card)})
+        return Edits(max(version for _, _, version in found), {"hooks": hooks})
+
+    def why_no_limit_hook(self) -> str:
+        """Return why ``limit_hook`` fails; empty if it does not."""
+        return "" if any(True for _ in self._limit_hooks()) else self._no_hook()
+
+    def _limit_hooks(self) -> Iterator[tuple[str, Mapping[str, Any], tuple[int, ...]]]:
+        """Return device name, hook and CDI version of those in files for the loaded driver."""
         for file in self._read():
-            for edits in (file.devices or {}).values():
+            try:
+                self._check_driver("all", file.common or {})
+            except Refused:
+                continue
+            for name, edits in (file.devices or {}).items():
                 if (hook := _limit_hook(edits)) is not None:
-                    hooks = [{**hook, "args": _for_card(hook["args"], card)} for card in cards]
-                    return Edits(file.version, {"hooks": hooks})
-        raise Refused(
+                    yield name, hook, file.version
+
+    def _no_hook(self) -> str:
+        return (
             f"no CDI file of NVIDIA's in {', '.join(map(str, self._folders))} has the hook "
             f"{_LIMIT_HOOK}: install NVIDIA's container toolkit 1.20.1 or newer on the node, and "
             f"write the file with `{COMMAND}`"

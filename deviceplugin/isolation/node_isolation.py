@@ -12,14 +12,16 @@ from gpushare.contract import BY_DRIVER, BY_FRAMEWORK, BY_NOTHING
 
 OFF: Final = "--memory-limit=off is set"
 MIG: Final = "the driver limits no memory of a GPU in MIG mode"
-_NOT_KNOWN: Final = "the device plugin has just started"
+NOT_KNOWN: Final = "the device plugin has just started"
+_NOT_SHOWN: Final = "the driver has not shown the GPU since the device plugin started"
+_CAN: Final = ("", "")
 
 
 class NodeIsolation:
     """``before`` is the inventory as last known; it holds until driver and node are seen.
 
-    ``why_no_limit``: why containers of this node get no limit on any GPU. ``why_unread``: why the
-    limits of running containers cannot be read.
+    ``why_no_limit``: why containers of this node get no limit on any GPU. ``doubts``: why limits
+    are not promised although they are set, by what the doubt is about.
     """
 
     def __init__(
@@ -29,9 +31,10 @@ class NodeIsolation:
         self._by_frameworks = by_frameworks
         cards = before.cards if before is not None else ()
         was_limited = {card.uuid for card in cards if card.enforces == BY_DRIVER}
-        self._drivers = dict.fromkeys(was_limited, ("", ""))  # the whys of PhysicalCard
-        self.why_no_limit = "" if was_limited else _NOT_KNOWN
-        self.why_unread = ""
+        # Of each GPU why the driver cannot limit, and why it hides limits, as in PhysicalCard.
+        self._drivers = dict.fromkeys(was_limited, _CAN)
+        self.why_no_limit = "" if was_limited else NOT_KNOWN
+        self.doubts: dict[str, str] = {}
 
     @property
     def is_required(self) -> bool:
@@ -58,28 +61,39 @@ class NodeIsolation:
         can_limit = self.can_limit(cards)
         is_limited = can_limit and not self.why_no_limit and self._flag != "off"
         return Enforcement(
-            is_limited, guards=can_limit and not is_limited, by_frameworks=self._by_frameworks
+            is_limited,
+            why_not_promised=next((why for card in cards if (why := self._why_not_more(card))), ""),
+            guards=can_limit and not is_limited,
+            by_frameworks=self._by_frameworks,
         )
 
     def stated(self, card: Card) -> Card:
         """Return the GPU with what the inventory states of it."""
-        why_no_limit, hides_limits = self._of_driver(card)
-        off = OFF if self._flag == "off" else ""
-        why = off or why_no_limit or self.why_no_limit or hides_limits or self.why_unread
+        why = self._why_not_more(card)
         less = BY_FRAMEWORK if self._by_frameworks else BY_NOTHING
         return replace(card, enforces=less if why else BY_DRIVER, why_not_more=why)
 
     def why_closed(self, cards: Iterable[Card]) -> str:
-        """Return why the node takes no pods with --memory-limit=require; empty if it does."""
+        """Return why the node takes no pods with --memory-limit=require; empty if it does.
+
+        Nothing is said of GPUs of which it is not known yet.
+        """
         if not self.is_required:
             return ""
-        first = next((card for card in cards if card.enforces != BY_DRIVER), None)
-        if first is None:
-            return ""
-        return (
-            f"--memory-limit=require is set, and the driver limits no memory of GPU {first.uuid}: "
-            f"{first.why_not_more}"
-        )
+        for card in cards:
+            why = self._why_not_more(card)
+            if why and why not in {NOT_KNOWN, _NOT_SHOWN}:
+                return (
+                    f"--memory-limit=require is set, and the driver limits no memory of GPU "
+                    f"{card.uuid}: {why}"
+                )
+        return ""
+
+    def _why_not_more(self, card: Card) -> str:
+        off = OFF if self._flag == "off" else ""
+        why_no_limit, hides_limits = self._of_driver(card)
+        doubts = (hides_limits, *self.doubts.values())
+        return off or why_no_limit or self.why_no_limit or next(filter(None, doubts), "")
 
     def _of_driver(self, card: Card) -> tuple[str, str]:
-        return self._drivers.get(card.uuid, (_NOT_KNOWN, ""))
+        return self._drivers.get(card.uuid, (_NOT_SHOWN, ""))

@@ -37,12 +37,14 @@ CONTEXT_MIB: Final = 512
 class Enforcement:
     """What keeps containers on certain GPUs to their share.
 
-    ``is_limited``: NVIDIA's hook and the driver limit memory. ``guards``: they do not, but they
-    would do what a pod's variables say, so the plugin's say nothing and the whole GPU.
-    ``by_frameworks``: frameworks are told to limit themselves.
+    ``is_limited``: NVIDIA's hook and the driver limit memory. ``why_not_promised``: why they do
+    not, or why that is not certain; empty where it is. ``guards``: they do not, but they would do
+    what a pod's variables say, so the plugin's say nothing and the whole GPU. ``by_frameworks``:
+    frameworks are told to limit themselves.
     """
 
     is_limited: bool = False
+    why_not_promised: str = ""
     guards: bool = False
     by_frameworks: bool = False
 
@@ -62,7 +64,7 @@ class Enforcement:
         if self.by_frameworks and allocatable:
             frameworks = _of_frameworks(fraction, frozenset(own))
         enforced = BY_FRAMEWORK if {ENV_TORCH, ENV_JAX} <= frameworks.keys() else BY_NOTHING
-        if all(card.enforces == BY_DRIVER for card in cards):
+        if self.is_limited and not self.why_not_promised:
             enforced = BY_DRIVER
         return {
             **self._for_the_hook(cards, share_mib),
@@ -78,9 +80,6 @@ class Enforcement:
         # The hook has one value for all GPUs of a container.
         limit = share_mib if self.is_limited else max(card.memory_mib for card in cards)
         return {ENV_MEMORY_REQUEST: "0", ENV_MEMORY_LIMIT: str(limit)}
-
-
-OPEN: Final = Enforcement()
 
 
 def _of_frameworks(fraction: str, own: frozenset[str]) -> dict[str, str]:

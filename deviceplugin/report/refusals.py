@@ -1,4 +1,4 @@
-"""Reports on pods why they cannot start: an Event once, and a condition while it lasts.
+"""Reports on pods why they cannot start, or not run so: an Event once, a condition while it lasts.
 
 Answers do not wait for it: a refusal is queued here and written later, with retries until it is
 written or the pod is deleted.
@@ -6,7 +6,7 @@ written or the pod is deleted.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -44,6 +44,18 @@ class RefusalWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LimitMissing:
+    """A container of ``pod`` runs without the limit of its memory.
+
+    ``evicts``: the pod must not run so, and the extender evicts it by the condition.
+    """
+
+    pod: Pod
+    text: str
+    evicts: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Landed:
     """``condition`` was written on the pod when it had ``version``."""
 
@@ -59,6 +71,7 @@ class RefusalReport:
         self._wake = pods.subscribe()
         self._retries: Retries[_Key] = Retries(clock)
         self._verdicts: dict[str, Verdict] = {}
+        self._unlimited: dict[str, Verdict] | None = None  # before the first measurement
         self._refused_at: dict[str, float] = {}
         self._landed: dict[str, _Landed] = {}
         self._recorded: set[_Key] = set()
@@ -72,21 +85,23 @@ class RefusalReport:
         """
         if err.pod is None or err.reason is None:
             return
-        metrics.REFUSED.labels(err.reason.value).inc()
-        self._put(err.pod, err.reason, str(err), lasts=is_tried_again)
-
-    def limit_missing(self, pod: Pod, text: str, *, evicts: bool) -> None:
-        """Report that a container of this pod runs without its memory limit.
-
-        ``evicts``: the pod must not run so, and the extender evicts it by the condition.
-        """
-        self._put(pod, Reason.LIMIT_MISSING, text, lasts=evicts)
-
-    def _put(self, pod: Pod, reason: Reason, text: str, *, lasts: bool) -> None:
+        pod, reason = err.pod, err.reason
+        metrics.REFUSED.labels(reason.value).inc()
         self._refused_at[pod.uid] = self._clock.monotonic()
-        if lasts:
-            self._verdicts[pod.uid] = Verdict(pod, reason, text)
-        self._record_once(pod, reason, text)
+        if is_tried_again:
+            self._verdicts[pod.uid] = Verdict(pod, reason, str(err))
+        self._record_once(pod, reason, str(err))
+        self._wake.set()
+
+    def set_limits_missing(self, found: Sequence[LimitMissing]) -> None:
+        """Report which pods run without a limit of their memory now; all others have theirs."""
+        self._unlimited = {
+            each.pod.uid: Verdict(each.pod, Reason.LIMIT_MISSING, each.text)
+            for each in found
+            if each.evicts
+        }
+        for each in found:
+            self._record_once(each.pod, Reason.LIMIT_MISSING, each.text)
         self._wake.set()
 
     def may_start(self, pod_uid: str) -> None:
@@ -141,7 +156,11 @@ class RefusalReport:
         for uid, pod in pods.items():
             if pod.is_terminal:
                 continue
-            wanted = condition_due(self._present(pod), self._verdicts.get(uid), runs=pod.runs)
+            present, unlimited = self._present(pod), self._unlimited or {}
+            if self._unlimited is None and is_reported(present, Reason.LIMIT_MISSING):
+                continue  # it may be so still
+            last = unlimited.get(uid) or self._verdicts.get(uid)
+            wanted = condition_due(present, last, runs=pod.runs)
             if wanted is not None:
                 due[uid] = pod, wanted
         return due

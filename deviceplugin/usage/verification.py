@@ -7,7 +7,7 @@ start, so nothing is lost when this program ends.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,17 +17,12 @@ from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.spec_files import Specs
 from deviceplugin.errors import CheckpointError, PluginError
 from deviceplugin.kubelet.checkpoint import CheckpointFile
-from deviceplugin.report.refusals import RefusalReport
+from deviceplugin.report.refusals import LimitMissing, RefusalReport
 from deviceplugin.usage.cgroups import Cgroups
 from deviceplugin.usage.rules import MIB, NOT_READ, ContainerUse, Usage
-from gpushare.cards.placement_policy import Isolation
+from gpushare.cards.placement_policy import requires_limit
 from gpushare.clock import Clock
-from gpushare.contract import (
-    ANNOTATION_ISOLATION,
-    BY_DRIVER,
-    ENV_ENFORCED,
-    ENV_MEMORY_LIMIT,
-)
+from gpushare.contract import BY_DRIVER, ENV_CARD_UUID, ENV_ENFORCED, ENV_MEMORY_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +31,26 @@ HIDDEN: Final = (
     "the plugin sees no pod's cgroup, so it cannot read the limits: mount the machine's "
     "/sys/fs/cgroup into it, or set --cgroup-dir"
 )
+_CGROUPS, _READING = "cgroups", "reading"  # what is in doubt
 
 _Key = tuple[str, str]  # container ID and UUID
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """What a container was given: a limit of ``mib`` on each of these GPUs; none for nothing."""
+
+    uuids: frozenset[str] = frozenset()
+    mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
-    """A container whose limit is not in force."""
+    """A container whose limit is not in force, or ``is_unread``: not known to be."""
 
     use: ContainerUse
-    text: str
+    why: str
+    is_unread: bool
 
 
 class LimitChecks:
@@ -59,40 +64,48 @@ class LimitChecks:
         self._kept: set[_Key] = set()
         self._unread_since: dict[_Key, float] = {}
 
-    def missing(self, uses: Iterable[tuple[ContainerUse, int]], now: float) -> list[Missing]:
-        """Return what is missing of the promised limits in MiB, at ``now`` of a monotonic clock.
+    def missing(self, uses: Iterable[tuple[ContainerUse, Promise]], now: float) -> list[Missing]:
+        """Return what is missing of what was promised, at ``now`` of a monotonic clock.
 
-        A limit that cannot be read counts as missing after UNREAD_SECONDS, unless the GPU does not
-        answer at all.
+        A limit that cannot be read counts after UNREAD_SECONDS, unless the GPU does not answer at
+        all.
         """
         found: list[Missing] = []
-        kept, unread = set(), {}
-        for use, promised_mib in uses:
-            key = use.container_id, use.uuid
-            limit = use.limit
-            if key in self._kept or limit.hard_bytes == promised_mib * MIB:
+        kept: set[_Key] = set()
+        unread: dict[_Key, float] = {}
+        for use, promise in uses:
+            if use.uuid not in promise.uuids:
+                continue
+            key, limit = (use.container_id, use.uuid), use.limit
+            if key in self._kept or (
+                limit.hard_bytes is not None and limit.hard_bytes <= promise.mib * MIB
+            ):
                 kept.add(key)
             elif not limit.why_unknown:
-                has = f"one of {limit.hard_bytes // MIB} MiB" if limit.hard_bytes else "none"
-                found.append(Missing(use, _text(use, promised_mib, f"the driver has {has}")))
+                has = "none" if limit.hard_bytes is None else f"{limit.hard_bytes // MIB} MiB"
+                found.append(Missing(use, _text(use, promise, f"the driver has {has}"), False))
             elif limit.why_unknown != NOT_READ:
                 unread[key] = self._unread_since.get(key, now)
                 if now - unread[key] >= UNREAD_SECONDS:
-                    why = f"it cannot be read ({limit.why_unknown})"
-                    found.append(Missing(use, _text(use, promised_mib, why)))
+                    why = _text(use, promise, f"it cannot be read ({limit.why_unknown})")
+                    found.append(Missing(use, why, is_unread=True))
         self._kept, self._unread_since = kept, unread
         return found
 
 
-def _text(use: ContainerUse, promised_mib: int, why: str) -> str:
+def _text(use: ContainerUse, promise: Promise, why: str) -> str:
     return (
-        f"container {use.container} should be limited to {promised_mib} MiB of GPU {use.uuid}, and "
+        f"container {use.container} should be limited to {promise.mib} MiB of GPU {use.uuid}, and "
         f"{why}: see docs/isolation.md, When a limit is missing"
     )
 
 
 class Verification:
-    """The listener of ``UsageWatch`` that reports missing limits."""
+    """The listener of ``UsageWatch`` that reports missing limits.
+
+    While limits cannot be read, the node promises none, and no pod is evicted: their limits may
+    well be in force.
+    """
 
     def __init__(
         self,
@@ -111,8 +124,7 @@ class Verification:
         self._refusals = refusals
         self._clock = clock
         self._checks = LimitChecks()
-        self._promised: dict[str, int] = {}  # MiB by container ID, 0 for nothing
-        self._reported: set[_Key] = set()
+        self._promises: dict[str, Promise] = {}  # by container ID
         self._see()
 
     def check(self, usage: Usage) -> None:
@@ -120,30 +132,33 @@ class Verification:
         self._see()
         uses = [use for use in usage.containers if use.container_id and use.asked_mib]
         self._learn(uses)
-        promised = [(use, mib) for use in uses if (mib := self._promised.get(use.container_id, 0))]
+        promised = [(u, p) for u in uses if (p := self._promises.get(u.container_id)) is not None]
         missing = self._checks.missing(promised, self._clock.monotonic())
         metrics.LIMITS_MISSING.set(len({each.use.container_id for each in missing}))
-        keys = {(each.use.container_id, each.use.uuid) for each in missing}
-        for each in missing:
-            if (each.use.container_id, each.use.uuid) not in self._reported:
-                self._report(each)
-        self._reported = keys
+        unread = next((each.why for each in missing if each.is_unread), "")
+        self._cards.doubt_limits(_READING, unread)
+        self._refusals.set_limits_missing(self._reported(missing))
+
+    def _reported(self, missing: Sequence[Missing]) -> list[LimitMissing]:
+        must = self._cards.isolation.is_required
+        return [
+            LimitMissing(
+                each.use.pod,
+                each.why,
+                evicts=not each.is_unread and (must or requires_limit(each.use.pod.annotations)),
+            )
+            for each in missing
+        ]
 
     def _see(self) -> None:
-        self._cards.set_limits(why_unread="" if self._cgroups.sees_pods() else HIDDEN)
-
-    def _report(self, missing: Missing) -> None:
-        pod = missing.use.pod
-        is_required = pod.annotations.get(ANNOTATION_ISOLATION) == Isolation.REQUIRED
-        evicts = is_required or self._cards.isolation.is_required
-        log.warning("memory limit missing", extra={"pod": pod.key, "why": missing.text})
-        self._refusals.limit_missing(pod, missing.text, evicts=evicts)
+        self._cards.doubt_limits(_CGROUPS, "" if self._cgroups.sees_pods() else HIDDEN)
 
     def _learn(self, uses: Iterable[ContainerUse]) -> None:
         """Read what new containers were given; a container that starts again has another ID."""
         ids = {(use.pod.uid, use.container): use.container_id for use in uses}
-        self._promised = {i: mib for i, mib in self._promised.items() if i in set(ids.values())}
-        if self._promised.keys() >= set(ids.values()):
+        running = set(ids.values())
+        self._promises = {key: each for key, each in self._promises.items() if key in running}
+        if self._promises.keys() >= running:
             return
         try:
             entries = self._checkpoint.read()
@@ -152,18 +167,20 @@ class Verification:
             return
         for entry in entries:
             container_id = ids.get((entry.pod_uid, entry.container))
-            if container_id is not None and container_id not in self._promised:
-                self._promised[container_id] = self._given(entry.pod_uid, entry.answer)
+            if container_id is not None and container_id not in self._promises:
+                self._promises[container_id] = self._given(entry.pod_uid, entry.answer)
 
-    def _given(self, pod_uid: str, answer: bytes) -> int:
+    def _given(self, pod_uid: str, answer: bytes) -> Promise:
         try:
             share = allocate_response.read(answer, self._cards.inventory).share
         except PluginError as err:
             log.warning("a running container's answer is invalid", extra={"why": str(err)})
-            return 0
+            return Promise()
         given = self._specs.read(share) if share else None
         if given is None or given.pod_uid != pod_uid:
-            return 0
-        if given.environment.get(ENV_ENFORCED) != BY_DRIVER:
-            return 0
-        return int(given.environment[ENV_MEMORY_LIMIT])
+            return Promise()
+        variables = given.environment
+        limit = variables.get(ENV_MEMORY_LIMIT, "")
+        if variables.get(ENV_ENFORCED) != BY_DRIVER or not limit.isdecimal():
+            return Promise()
+        return Promise(frozenset(variables.get(ENV_CARD_UUID, "").split(",")), int(limit))

@@ -3,9 +3,9 @@
 A pod that the kubelet rejects is Failed for good, and its controller creates another at once. If
 the device plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten
 failed pods per second. Only pods that this extender has bound itself count, so that no user can
-close a node with pods made to fail; a pod that starts without the memory limit that it requires
-counts as failed. One failure is enough if it shows that no plugin answered; any
-other may be the pod's own fault, so it takes two.
+close a node with pods made to fail. A pod that was evicted because it ran without the memory limit
+that it requires counts as failed too. One failure is enough if it shows that no plugin answered, or
+no limit; any other may be the pod's own fault, so it takes two.
 """
 
 from collections import deque
@@ -35,6 +35,7 @@ class _Node:
     failed_at: deque[float] = field(default_factory=lambda: deque(maxlen=FAILURES))
     seconds: float = 0.0  # of the last pause
     until: float = 0.0
+    is_unlimited: bool = False  # a pod that starts there does not show that limits work again
 
 
 class FailingNodes:
@@ -46,6 +47,7 @@ class FailingNodes:
 
     def __init__(self) -> None:
         self._bound: dict[str, tuple[str, float]] = {}  # pod uid to node and time, oldest first
+        self._started: dict[str, tuple[str, float]] = {}  # the same of pods that have started
         self._nodes: dict[str, _Node] = {}
         self._paused: set[str] = set()  # or were, at the last call of ``ended``
 
@@ -62,12 +64,12 @@ class FailingNodes:
         if node is not None:
             self._count(node, now, is_certain=_was_unanswered(pod))
 
-    def unlimited(self, node: str, now: float) -> None:
-        """Note that a pod was evicted because its memory limit was missing after its start.
-
-        Only the device plugin can write that into a pod's status, unlike what a user can cause.
-        """
-        self._count(node, now, is_certain=True)
+    def unlimited(self, pod_uid: str, now: float) -> None:
+        """Note that a pod was evicted because its memory limit was missing after its start."""
+        node, at = self._started.pop(pod_uid, ("", 0.0))
+        if node and now - at <= REMEMBERED_SECONDS:
+            self._count(node, now, is_certain=True)
+            self._nodes[node].is_unlimited = True
 
     def _count(self, node: str, now: float, *, is_certain: bool) -> None:
         self._nodes = {
@@ -91,8 +93,13 @@ class FailingNodes:
     def started(self, pod_uid: str, now: float) -> None:
         """Note that a container of the pod has started: its node's admission works."""
         node = self._take(pod_uid, now)
-        if node is not None:
-            self._nodes.pop(node, None)
+        if node is None:
+            return
+        self._started[pod_uid] = node, now
+        while now - next(iter(self._started.values()))[1] > REMEMBERED_SECONDS:
+            del self._started[next(iter(self._started))]
+        if node in self._nodes and not self._nodes[node].is_unlimited:
+            del self._nodes[node]
 
     def ended(self, now: float) -> list[str]:
         """Return the nodes whose pause has ended since the last call."""

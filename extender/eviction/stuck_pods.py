@@ -46,7 +46,9 @@ class Evictions:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         is_evicted = False
         try:
-            await self._kube.evict_pod(pod, any_version=self._any_version)
+            # A pod with the condition LIMIT_MISSING runs already, and its status may change often.
+            any_version = self._any_version or why == LIMIT_MISSING
+            await self._kube.evict_pod(pod, any_version=any_version)
         except NotFound:
             log.info("pod is gone already", extra=about)
         except ApiError as err:
@@ -105,7 +107,7 @@ class StuckEvictor:
         if not await self._evictions.ask(pod, why):
             return
         if why == LIMIT_MISSING:
-            self._failing_nodes.unlimited(pod.node, self._clock.monotonic())
+            self._failing_nodes.unlimited(pod.uid, self._clock.monotonic())
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("pod evicted", extra={**about, "why": why})
         self._notice(pod, EVENT, _text(pod, why))

@@ -86,15 +86,15 @@ def read(annotations: Mapping[str, str]) -> PlacementPolicy:
     models = _list(annotations, ANNOTATION_CARD_MODELS)
     only = _list(annotations, ANNOTATION_CARDS_ONLY)
     never = _list(annotations, ANNOTATION_CARDS_NOT)
-    needs_limit = needs_memory_limit(annotations)
+    needs_limit = _policy(annotations, ANNOTATION_ISOLATION, Isolation) is Isolation.REQUIRED
     if node is None and card is None and not (models or only or never or needs_limit):
         return DEFAULT_POLICY
     return PlacementPolicy(node, card, models, only, never, needs_limit)
 
 
-def needs_memory_limit(annotations: Mapping[str, str]) -> bool:
-    """Return whether the pod requires that the driver limits its memory; RequestError as above."""
-    return _policy(annotations, ANNOTATION_ISOLATION, Isolation) is Isolation.REQUIRED
+def requires_limit(annotations: Mapping[str, str]) -> bool:
+    """Return whether a pod, of which nothing else is read, requires a limit by the driver."""
+    return annotations.get(ANNOTATION_ISOLATION) == Isolation.REQUIRED
 
 
 def parse_names(text: str) -> frozenset[str]:

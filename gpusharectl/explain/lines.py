@@ -111,7 +111,7 @@ def _bound(found: Explained) -> Iterator[Text]:
             named = f"{gpus(place.cards)} ({uuids})" if place.cards else uuids
             yield Text(f"decided: {named} of {place.node}")
             if place.limit:
-                yield Text(f"on {place.node}, {place.limit}")
+                yield Text(f"of containers that start on {place.node} now, {place.limit}")
     gang, running = found.pod.gang, found.running
     if gang is not None and found.pod.state == "bound":
         yield Text(f"gang {gang.name}: {gang.text}")

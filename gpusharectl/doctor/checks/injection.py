@@ -6,8 +6,8 @@ from typing import Final
 
 from gpushare.annotations.pod_annotations import amounts_of, asks_for_share
 from gpushare.cards.model import Inventory, Request
-from gpushare.cards.placement_policy import Isolation
-from gpushare.contract import ANNOTATION_ISOLATION, BY_CDI, BY_DRIVER
+from gpushare.cards.placement_policy import requires_limit
+from gpushare.contract import BY_CDI, BY_DRIVER
 from gpushare.errors import RequestError
 from gpushare.placement.card_choice import why_not_injected
 from gpushare.placement.reasons import EXPOSES_CARDS, Reason
@@ -105,7 +105,7 @@ def _isolation_is_served(facts: Facts) -> Iterator[DoctorFinding]:
         return
     whys = ", ".join(sorted({card.why_not_more for card in cards if card.why_not_more})[:_SHOWN])
     for pod in subjects.requests_share(facts):
-        if not pod.node and pod.annotations.get(ANNOTATION_ISOLATION) == Isolation.REQUIRED:
+        if not pod.node and requires_limit(pod.annotations):
             yield ISOLATION_UNSERVED.of(pod.key, whys or "the device plugins do not say why not")
 
 

@@ -19,7 +19,7 @@ from deviceplugin.driver.interface import (
     UnreadableCard,
 )
 from deviceplugin.errors import Reason
-from deviceplugin.settings import BY_DRIVER
+from deviceplugin.settings import RESERVED_BY_DRIVER
 from gpushare.cards.model import Health
 from tests.fakes.driver import card
 from tests.fakes.node_cards import FIRST, SECOND, TERMS, WAIT, Node, hiccup, lost
@@ -65,7 +65,7 @@ def test_nothing_starts_on_a_gpu_that_the_driver_has_not_confirmed(node: Node) -
 
 
 def test_reserved_memory_that_varies_by_a_mib_is_published_twice_at_most() -> None:
-    node = Node(terms=Terms(1, BY_DRIVER))
+    node = Node(terms=Terms(1, RESERVED_BY_DRIVER))
     versions = set()
     for look in range(20):
         node.show(replace(FIRST, reserved_mib=500 + look % 2))
@@ -76,7 +76,7 @@ def test_reserved_memory_that_varies_by_a_mib_is_published_twice_at_most() -> No
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=20))
 def test_no_more_is_shared_than_the_driver_leaves_and_little_less(reserves) -> None:
-    node = Node(terms=Terms(1, BY_DRIVER))
+    node = Node(terms=Terms(1, RESERVED_BY_DRIVER))
     for reserved in reserves:
         node.show(replace(FIRST, reserved_mib=reserved))
         kept = FIRST.memory_mib - node.cards.inventory.cards[0].units
@@ -392,7 +392,7 @@ def test_a_query_that_fails_is_named_once_it_has_failed_several_times(node: Node
 
 
 def test_what_a_failed_query_did_not_show_is_as_last_known() -> None:
-    node = Node(terms=Terms(1, BY_DRIVER))
+    node = Node(terms=Terms(1, RESERVED_BY_DRIVER))
     node.show(replace(FIRST, reserved_mib=500), SECOND)
     before = node.cards.inventory
     failed = dict.fromkeys((Query.MINOR, Query.MODEL, Query.RESERVED, Query.MIG), "odd")

@@ -10,7 +10,7 @@ from deviceplugin.cards.device_list import device_id, parse_device_id
 from deviceplugin.cards.rules import NO_FAULT, HealthCheckResult, HealthReason
 from deviceplugin.cards.survey import Terms, restored, survey
 from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
-from deviceplugin.settings import BY_DRIVER
+from deviceplugin.settings import RESERVED_BY_DRIVER
 from gpushare.cards.model import Inventory
 from gpushare.cards.reserve import parse_reserve
 from tests.fakes.driver import card
@@ -125,7 +125,7 @@ def test_minor_numbers_may_change_and_indexes_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reserved", "units"), [(BY_DRIVER, 15_776), (0, 16_276), (1000, 15_276), (99_999, 0)]
+    ("reserved", "units"), [(RESERVED_BY_DRIVER, 15_776), (0, 16_276), (1000, 15_276), (99_999, 0)]
 )
 def test_reserved_memory_is_not_shared(reserved: int, units: int) -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 16_276, reserved_mib=500)

@@ -21,7 +21,7 @@ def kept() -> Saved:
     """What a plugin has saved on whose node the driver limits one GPU's memory."""
     cards = NodeCards(Terms(1024), None)
     cards.adopt(None)
-    cards.set_limits(why_not="")
+    cards.set_why_no_limit("")
     cards.seen([ABLE, UNABLE])
     assert [what for what, _ in stated(cards)] == ["driver", "nothing"]
     saved = cards.saved()
@@ -32,7 +32,7 @@ def kept() -> Saved:
 def test_a_restarted_plugin_states_the_same_before_it_has_seen_driver_and_node():
     cards = NodeCards(Terms(1024), kept())
     assert [what for what, _ in stated(cards)] == ["driver", "nothing"]
-    cards.set_limits(why_not="")
+    cards.set_why_no_limit("")
     cards.seen([ABLE, UNABLE])
     assert stated(cards)[0] == ("driver", "")
 
@@ -40,7 +40,7 @@ def test_a_restarted_plugin_states_the_same_before_it_has_seen_driver_and_node()
 @pytest.mark.parametrize(("by_frameworks", "less"), [(False, "nothing"), (True, "framework")])
 def test_a_gpu_that_the_driver_does_not_limit_may_be_limited_by_frameworks(by_frameworks, less):
     cards = NodeCards(Terms(1024, framework_limits=by_frameworks), None)
-    cards.set_limits(why_not="")
+    cards.set_why_no_limit("")
     cards.seen([ABLE, UNABLE])
     assert stated(cards) == [("driver", ""), (less, UNABLE.why_no_limit)]
 
@@ -52,16 +52,17 @@ def test_limits_that_are_switched_off_end_at_once():
 
 def test_limits_that_cannot_be_read_are_not_promised():
     cards = NodeCards(Terms(1024), None)
-    cards.set_limits(why_not="", why_unread="no pod's cgroup is visible")
+    cards.set_why_no_limit("")
+    cards.doubt_limits("cgroups", "no pod's cgroup is visible")
     cards.seen([ABLE])
     assert stated(cards) == [("nothing", "no pod's cgroup is visible")]
-    cards.set_limits(why_unread="")
+    cards.doubt_limits("cgroups", "")
     assert stated(cards) == [("driver", "")]
 
 
 def test_what_a_driver_can_may_change():
     cards = NodeCards(Terms(1024), None)
-    cards.set_limits(why_not="")
+    cards.set_why_no_limit("")
     cards.seen([ABLE])
     cards.seen([replace(ABLE, why_no_limit="driver 580 cannot")])
     assert stated(cards) == [("nothing", "driver 580 cannot")]

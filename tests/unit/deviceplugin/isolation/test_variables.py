@@ -15,10 +15,10 @@ from gpushare.objects.pod_reader import MOST_ENV_BYTES, read_pod
 from gpushare.objects.scheduling import Present
 
 SMALL, LARGE = (
-    Card(0, "GPU-0", 15, memory_mib=16_276, enforces="framework"),
-    Card(1, "GPU-1", 79, memory_mib=81_559, enforces="framework"),
+    Card(0, "GPU-0", 15, memory_mib=16_276),
+    Card(1, "GPU-1", 79, memory_mib=81_559),
 )
-FRAMEWORKS = Enforcement(by_frameworks=True)
+FRAMEWORKS = Enforcement(why_not_promised="the driver cannot", by_frameworks=True)
 OF_EVERY_CONTAINER = {
     "ALIYUN_COM_GPU_MEM_ENFORCED",
     "ALIYUN_COM_GPU_MEM_ALLOCATABLE",

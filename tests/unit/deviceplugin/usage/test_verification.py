@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 
 from deviceplugin.driver.interface import MemoryLimit
 from deviceplugin.usage.rules import MIB, NO_CGROUP, NOT_READ, ContainerUse
-from deviceplugin.usage.verification import UNREAD_SECONDS, LimitChecks
+from deviceplugin.usage.verification import UNREAD_SECONDS, LimitChecks, Promise
 from tests.fakes.pods import pod
 
 PROMISED = 8192
+PROMISE = Promise(frozenset({"GPU-0"}), PROMISED)
 KEPT = MemoryLimit(hard_bytes=PROMISED * MIB, used_bytes=0)
+TIGHTER = MemoryLimit(hard_bytes=1024 * MIB, used_bytes=0)
 LESS_TIGHT = MemoryLimit(hard_bytes=99_999 * MIB, used_bytes=0)
 NONE = MemoryLimit()
 UNREAD = MemoryLimit(why_unknown=NO_CGROUP)
@@ -28,13 +30,17 @@ class Checks:
 
     def texts(self, *limits: MemoryLimit, seconds: float = 0.0) -> list[str]:
         self._now += seconds
-        uses = [(use(each, str(number)), PROMISED) for number, each in enumerate(limits)]
-        return [each.text for each in self._checks.missing(uses, self._now)]
+        uses = [(use(each, str(number)), PROMISE) for number, each in enumerate(limits)]
+        found = self._checks.missing(uses, self._now)
+        assert {each.is_unread for each in found} <= {
+            "cannot be read" in each.why for each in found
+        }
+        return [each.why for each in found]
 
 
 @pytest.mark.parametrize(
     ("limit", "has"),
-    [(NONE, "the driver has none"), (LESS_TIGHT, "the driver has one of 99999 MiB")],
+    [(NONE, "the driver has none"), (LESS_TIGHT, "the driver has 99999 MiB")],
 )
 def test_a_limit_that_the_driver_does_not_have_is_missing_at_once(limit, has):
     (text,) = Checks().texts(KEPT, limit)
@@ -49,6 +55,15 @@ def test_a_limit_that_cannot_be_read_is_missing_after_a_while():
     (text,) = checks.texts(UNREAD, seconds=1)
     assert NO_CGROUP in text
     assert not checks.texts(KEPT)
+
+
+def test_a_tighter_limit_breaks_no_promise():
+    assert not Checks().texts(TIGHTER)
+
+
+def test_a_gpu_that_a_container_was_not_given_is_not_looked_at():
+    other = Promise(frozenset({"GPU-1"}), PROMISED)
+    assert not LimitChecks().missing([(use(NONE), other), (use(NONE), Promise())], 0.0)
 
 
 def test_a_gpu_that_does_not_answer_makes_no_limit_missing():

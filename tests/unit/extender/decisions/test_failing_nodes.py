@@ -47,6 +47,32 @@ def test_two_rejected_pods_close_a_node_for_a_while(cooldown, reason):
     assert not cooldown.is_cooling("n", 105.0 + FIRST_SECONDS)
 
 
+def run_unlimited(cooldown, now):
+    """A pod that was bound starts, and is evicted because its memory limit is missing."""
+    cooldown.bound(f"uid-{now}", "n", now)
+    cooldown.started(f"uid-{now}", now)
+    cooldown.unlimited(f"uid-{now}", now)
+
+
+def test_a_missing_memory_limit_closes_its_node_for_ever_longer_whatever_starts_there():
+    cooldown, now, pauses = FailingNodes(), 100.0, []
+    for _ in range(6):
+        cooldown.bound("uid-other", "n", now)
+        run_unlimited(cooldown, now)
+        cooldown.started("uid-other", now)
+        pauses.append(next(s for s in range(1000) if not cooldown.is_cooling("n", now + s)))
+        now += pauses[-1]
+    assert pauses == [5, 10, 20, 40, 60, 60]
+
+
+def test_a_pod_that_this_extender_did_not_bind_closes_no_node(cooldown):
+    cooldown.unlimited("uid-a", 100.0)
+    cooldown.bound("uid-b", "n", 100.0)
+    cooldown.started("uid-b", 100.0)
+    cooldown.unlimited("uid-b", 100.0 + 61.0)
+    assert not cooldown.cooling(161.0)
+
+
 @pytest.mark.parametrize(
     "why",
     [

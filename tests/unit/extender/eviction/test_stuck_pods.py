@@ -74,6 +74,7 @@ async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late(bench):
 
 
 async def test_a_node_on_which_a_limit_was_missing_takes_no_pods_for_a_while(bench):
+    bench.cluster.state.failing_nodes.bound("uid-a", "n", bench.time.now)
     bench.add(waiting("a", "MemoryLimitMissing", runs=True))
     bench.cluster.node_changed(node("other", 16))
     await bench.rounds(1)

@@ -176,9 +176,12 @@ def test_a_bound_pod_says_what_keeps_it_to_its_share():
     old = ("framework", "driver 580.95 cannot limit memory")
     nodes = [enforcing(node("new", 16), "driver"), enforcing(node("old", 16), *old)]
     known = ListedCluster(nodes, [on("a", 8, "new", 0), on("b", 8, "old", 0)])
-    assert lines(known, on("a", 8, "new", 0))[2] == "on new, memory is limited by the driver"
+    assert lines(known, on("a", 8, "new", 0))[2] == (
+        "of containers that start on new now, memory is limited by the driver"
+    )
     assert lines(known, on("b", 8, "old", 0))[2] == (
-        "on old, memory is limited by frameworks: driver 580.95 cannot limit memory"
+        "of containers that start on old now, memory is limited by frameworks: driver 580.95 "
+        "cannot limit memory"
     )
 
 
