@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from localcluster.errors import HostError
 from localcluster.wait import patient
 
 _REMOVE_SECONDS = 5.0
+_MOUNT = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,30 @@ def parse_hierarchies(mounts: str) -> list[Hierarchy]:
 def hierarchies() -> list[Hierarchy]:
     """Return the hierarchies mounted on this machine."""
     return parse_hierarchies(Path("/proc/mounts").read_text(encoding="utf-8"))
+
+
+def unified() -> Path:
+    """Return where this machine's unified hierarchy is mounted; raise HostError without one."""
+    for each in hierarchies():
+        if each.unified:
+            return each.mount
+    raise HostError(
+        "no cgroup v2 hierarchy is mounted here, not even one without controllers; mount it:"
+        " mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )
+
+
+def as_unified(argv: Sequence[str]) -> list[str]:
+    """Return the command that runs `argv` with the unified hierarchy at /sys/fs/cgroup.
+
+    That is where a machine without cgroup v1 has it. There, this is `argv`; on others it runs in a
+    mount namespace of its own. Raises HostError without such a hierarchy.
+    """
+    if unified() == _MOUNT:
+        return list(argv)
+    script = f'mount -n --bind "$0" {_MOUNT} && exec "$@"'
+    unshare = ["unshare", "--mount", "--propagation", "slave"]
+    return [*unshare, "sh", "-c", script, str(unified()), *argv]
 
 
 def create(cluster: str, node: str) -> str:

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from localcluster import cgroups
 from localcluster.errors import BuildError, HostError, UsageError
 
 SONAME: Final = "libnvidia-ml.so.1"
 STATE_VARIABLE: Final = "NVML_STANDIN_STATE"
+NO_LIMIT: Final = 2**64 - 1
+"""The hard limit, in bytes, of a cgroup without one; a limit of 0 and this is none."""
+_LIMITS: Final = "limits"
 _SOURCE: Final = Path(__file__).with_name("nvml.c")
 _FLAGS: Final = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}")
 
@@ -52,6 +56,19 @@ class CardSpec:
     failing: str = ""
     events: bool = True
     hangs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What a cgroup may use of a card, in bytes: what is reserved, and the most.
+
+    ``cgroup`` is its path below the root of its hierarchy.
+    """
+
+    uuid: str
+    cgroup: str
+    soft: int
+    hard: int
 
 
 def build(cache: Path, *, limits_memory: bool = False) -> Path:
@@ -146,6 +163,32 @@ def read_minors(path: Path) -> dict[str, int]:
     lines = (line.split("\t") for line in path.read_text().splitlines())
     cards = (dict(word.split("=", 1) for word in words) for kind, *words in lines if kind == "card")
     return {card["uuid"]: int(card["minor"]) for card in cards}
+
+
+def read_limits(folder: Path, hierarchy: Path | None = None) -> list[MemoryLimit]:
+    """Return the limits that hold now, by the table in the folder of the state file.
+
+    A cgroup that was removed has none. ``hierarchy`` is where the cgroups are mounted, by default
+    the unified hierarchy of this machine. Raises HostError without one.
+    """
+    path = folder / _LIMITS
+    root = hierarchy or cgroups.unified()
+    found: dict[tuple[str, str], MemoryLimit] = {}
+    *rows, _ = path.read_text().split("\n") if path.exists() else ("",)
+    for row in rows:
+        uuid, number, soft, hard, cgroup = row.split("\t", 4)
+        try:
+            is_there = (root / cgroup.lstrip("/")).stat().st_ino == int(number)
+        except FileNotFoundError:
+            continue
+        if is_there:
+            found[uuid, cgroup] = MemoryLimit(uuid, cgroup, int(soft), int(hard))
+    return [each for each in found.values() if (each.soft, each.hard) != (0, NO_LIMIT)]
+
+
+def hard_limits(folder: Path, uuid: str, hierarchy: Path | None = None) -> int:
+    """Return the sum of a card's hard limits that hold now, in bytes; see ``read_limits``."""
+    return sum(each.hard for each in read_limits(folder, hierarchy) if each.uuid == uuid)
 
 
 def _line(kind: str, words: Mapping[str, object], *more: str) -> str:

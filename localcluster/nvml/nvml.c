@@ -29,8 +29,8 @@
  * from before a set was created are not delivered to it, as by the real one.
  *
  * Functions that are not here are absent, as in a driver too old to have them. With MEMORY_LIMITS
- * defined the library also has those that limit a cgroup's memory, as since R615: Set adds a line
- * with UUID, cgroup and the two limits to the file named by NVML_STANDIN_LIMITS.
+ * defined the library also has those that limit a cgroup's memory, as since R615. The limits are in
+ * the file `limits` beside the state file: each Set adds a line, the last of a card and cgroup holds.
  * Signatures and codes follow NVIDIA's public nvml.h; nothing else of it is needed.
  */
 #include <stdio.h>
@@ -499,28 +499,124 @@ int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned lo
 }
 
 #ifdef MEMORY_LIMITS
-typedef struct { const char *cgroup; unsigned long long soft, hard; } Limits;
+#include <errno.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+enum { NO_PERMISSION = 4, OPERATING_SYSTEM = 17, ROW = PATH_MAX + 4 * TEXT };
+
+typedef struct { const char *cgroup; unsigned long long soft, hard, used; } Limits; /* Set: no `used` */
+typedef struct { unsigned long long number; char path[PATH_MAX]; } Cgroup;
+
+/* A cgroup by its folder. Its number is the kernel's, in every mount the same and never used again.
+ * Its path is the one below the root of the mount that has the folder. */
+static int cgroup_of(const char *folder, Cgroup *found)
+{
+    char full[PATH_MAX];
+    struct stat own, above;
+    if (!folder || !realpath(folder, full) || stat(full, &own) || !S_ISDIR(own.st_mode))
+        return OPERATING_SYSTEM;
+    char *root = full + strlen(full), above_root[PATH_MAX];
+    while (root > full) {
+        char *slash = root - 1;
+        while (*slash != '/') slash--;
+        snprintf(above_root, sizeof above_root, "%.*s", slash > full ? (int)(slash - full) : 1, full);
+        if (stat(above_root, &above) || above.st_dev != own.st_dev) break;
+        root = slash;
+    }
+    found->number = own.st_ino;
+    snprintf(found->path, sizeof found->path, "%s", *root ? root : "/");
+    return OK;
+}
+
+static FILE *open_limits(const char *mode)
+{
+    char path[PATH_MAX];
+    const char *state_path = getenv("NVML_STANDIN_STATE");
+    if (!state_path) state_path = "/run/nvml-standin/state";
+    const char *slash = strrchr(state_path, '/');
+    int length = slash ? (int)(slash + 1 - state_path) : 0;
+    snprintf(path, sizeof path, "%.*slimits", length, state_path);
+    return fopen(path, mode);
+}
+
+static int may_be_limited(const char *function, void *handle, const char *folder, Card **card,
+                          Cgroup *cgroup)
+{
+    int code = card_for(function, handle, 1, card);
+    if (!code && (*card)->mig) code = NOT_SUPPORTED;
+    return code ? code : cgroup_of(folder, cgroup);
+}
 
 int nvmlDeviceSetMemoryLimits_v1(void *handle, Limits *limits)
 {
     Card *card;
-    const char *path = getenv("NVML_STANDIN_LIMITS");
-    int code = card_of(handle, 1, &card);
-    FILE *file = code || !path ? NULL : fopen(path, "ae");
-    if (file) {
-        fprintf(file, "%s\t%s\t%llu\t%llu\n", card->uuid, limits->cgroup, limits->soft, limits->hard);
-        fclose(file);
+    Cgroup cgroup;
+    unsigned long long most = ~0ull;
+    int code = may_be_limited(__func__, handle, limits->cgroup, &card, &cgroup);
+    if (code) return code;
+    if (limits->hard != most) most = card->mem_mib * MIB;
+    if (limits->soft > limits->hard || limits->hard > most) return INVALID;
+    if (limits->soft > card->mem_mib * MIB) return INVALID;
+    FILE *table = open_limits("ae");
+    if (!table) return errno == EACCES || errno == EROFS ? NO_PERMISSION : UNKNOWN;
+    /* One write at the end of the file, so that processes do not lose each other's rows. */
+    fprintf(table, "%s\t%llu\t%llu\t%llu\t%s\n", card->uuid, cgroup.number, limits->soft,
+            limits->hard, cgroup.path);
+    return fclose(table) ? UNKNOWN : OK;
+}
+
+static int is_in(unsigned pid, const char *cgroup)
+{
+    char path[64], line[PATH_MAX + 8];
+    size_t length = strcmp(cgroup, "/") ? strlen(cgroup) : 0;
+    int found = 0;
+    snprintf(path, sizeof path, "/proc/%u/cgroup", pid);
+    FILE *file = fopen(path, "re");
+    while (file && !found && fgets(line, sizeof line, file))
+        found = !strncmp(line, "0::", 3) && !strncmp(line + 3, cgroup, length)
+                && (line[3 + length] == '/' || line[3 + length] == '\n');
+    if (file) fclose(file);
+    return found;
+}
+
+/* What the processes of a cgroup, and of those below it, use of a card. */
+static unsigned long long used_in(const Card *card, const char *cgroup)
+{
+    char line[1024];
+    unsigned long long sum = 0;
+    FILE *file = open_state();
+    while (file && fgets(line, sizeof line, file)) {
+        const char *uuid = word(line, "uuid");
+        if (strncmp(line, "process\t", 8) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+        long long mib = (long long)number(line, "used_mib", 0);
+        if (mib > 0 && is_in((unsigned)number(line, "pid", 0), cgroup))
+            sum += (unsigned long long)mib * MIB;
     }
-    return code;
+    if (file) fclose(file);
+    return sum;
 }
 
 int nvmlDeviceGetMemoryLimits_v1(void *handle, Limits *limits)
 {
     Card *card;
-    int code = card_of(handle, 1, &card);
+    Cgroup cgroup;
+    char line[ROW], uuid[TEXT];
+    unsigned long long cgroup_number, soft, hard;
+    int code = may_be_limited(__func__, handle, limits->cgroup, &card, &cgroup);
+    if (code) return code;
     limits->soft = 0;
     limits->hard = ~0ull;
-    return code;
+    limits->used = used_in(card, cgroup.path);
+    FILE *table = open_limits("re");
+    while (table && fgets(line, sizeof line, table)) {
+        if (sscanf(line, "%95s %llu %llu %llu ", uuid, &cgroup_number, &soft, &hard) != 4) continue;
+        if (cgroup_number != cgroup.number || strcmp(uuid, card->uuid) != 0) continue;
+        limits->soft = soft;
+        limits->hard = hard;
+    }
+    if (table) fclose(table);
+    return OK;
 }
 #endif
 

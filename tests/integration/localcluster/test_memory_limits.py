@@ -1,13 +1,14 @@
-"""NVIDIA's own hook with what the plugin gives a container: nothing reserved, the GPU not cut.
+"""NVIDIA's own hook: what it sets for which variables, and with those that the plugin gives.
 
-The hook and the CDI file are those of NVIDIA's toolkit; only the driver is a stand-in. It runs in a
-mount namespace with cgroup v2, which this machine need not use itself.
+The hook and the CDI file are those of NVIDIA's toolkit; only the driver is a stand-in. On machines
+with cgroup v1, the hook runs in a mount namespace with cgroup v2.
 """
 
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from deviceplugin.allocation.rules import Grant
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.spec_files import Given, Specs
 from gpushare.cards.model import Card, ContainerRequest, Request
-from localcluster import driver
-from localcluster.nvml import CardSpec, environment, write_state
+from localcluster import cgroups, driver
+from localcluster.errors import HostError
+from localcluster.nvml import NO_LIMIT, CardSpec, environment, read_limits, write_state
 from localcluster.toolkit import programs
 from tests.fakes.pods import pod
 
@@ -31,117 +33,226 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-SPECS = [CardSpec("GPU-a", mem_mib=16_384), CardSpec("GPU-b", mem_mib=81_920)]
+WHOLE = 81_920
+SPECS = [CardSpec("GPU-a", mem_mib=WHOLE), CardSpec("GPU-b", mem_mib=WHOLE)]
 CARDS = tuple(
     Card(index, each.uuid, 16, minor=index, memory_mib=each.mem_mib)
     for index, each in enumerate(SPECS)
 )
-NAMESPACE = """
-bundle=$1; shift
-mount --make-rprivate / && umount -l /sys/fs/cgroup || exit 77
-mount -t cgroup2 none /sys/fs/cgroup || exit 77
-leaf=/sys/fs/cgroup/gpushare-limits-$$
-mkdir $leaf || exit 77
-sleep 60 & pid=$!
-echo $pid > $leaf/cgroup.procs
-state='{"ociVersion":"1.2.0","id":"x","status":"creating","pid":%d,"bundle":"%s"}'
-printf "$state" $pid "$bundle" | "$@"
-code=$?
-kill $pid; wait $pid 2>/dev/null
-for _ in 1 2 3 4 5 6 7 8 9; do rmdir $leaf && break; sleep 0.1; done 2>/dev/null
-exit $code
-"""
+REQUEST, LIMIT = "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"
+GUARD = [f"{REQUEST}=0", f"{LIMIT}=8192"]
+WITHOUT_CGROUP_V2 = 'mount -n -t tmpfs none /sys/fs/cgroup && exec "$@"'
+
+Rows = list[tuple[str, int, int | None]]
+"""Each card's soft and hard limit in MiB; None for no limit."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node's driver and NVIDIA's CDI file for it."""
+    """A node's driver, NVIDIA's CDI file for it, and a container that is created on it."""
 
     folder: Path
-    variables: dict[str, str]
+    library: Path
+    leaf: Path
+    pid: int
 
-    def start(self, own: dict[str, str], given: dict[str, str]) -> tuple[int, list[list[str]]]:
-        """Start a container with both cards; return the hook's code, and what the driver was told.
+    def install(self, specs: Sequence[CardSpec]) -> None:
+        """Install the driver, and write NVIDIA's CDI file."""
+        root = self.folder / "driver"
+        root.mkdir()
+        driver.install(root, self.library, specs)
+        write_state(self.folder / "state", specs)
+        tools = programs("1.20", print)
+        command = [tools / "nvidia-ctk", "cdi", "generate", f"--driver-root={root}"]
+        command += [f"--dev-root={root}", f"--nvidia-cdi-hook-path={tools / 'nvidia-cdi-hook'}"]
+        command += ["--device-name-strategy=uuid", f"--output={self.folder / 'cdi/nvidia.yaml'}"]
+        subprocess.run(command, env=self._environment, capture_output=True, check=True)
 
-        ``own`` are the pod's variables; those of the CDI file replace them, as in containerd.
-        """
+    def share(self, given: dict[str, str]) -> dict:
+        """Return the plugin's CDI edits for a container with both cards and these variables."""
         edits = NvidiaSpecs([self.folder / "cdi"], self.folder / "none").edits(CARDS)
         Specs(self.folder / "shares").write("share", Given("uid", given, edits))
         (path,) = (self.folder / "shares").glob("*.json")
         (device,) = json.loads(path.read_text())["devices"]
-        content = device["containerEdits"]
+        return device["containerEdits"]
+
+    def start(self, own: dict[str, str], given: dict[str, str]) -> tuple[int, Rows]:
+        """Start a container with both cards; return the hooks' first error, or 0, and the limits.
+
+        ``own`` are the pod's variables; those of the CDI file replace them, as in containerd.
+        """
+        content = self.share(given)
+        merged = own | dict(text.split("=", 1) for text in content["env"])
+        variables = [f"{name}={value}" for name, value in merged.items()]
         hooks = [each for each in content["hooks"] if "apply-cuda-memory-limits" in each["args"]]
         assert len(hooks) == len(CARDS)
+        codes = (
+            self.hook(variables, [hook["path"], *hook["args"][1:]]).returncode for hook in hooks
+        )
+        return next((code for code in codes if code), 0), self.rows()
+
+    def hook(
+        self, variables: list[str] | None, command: Sequence[str] = (), wrapper: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the hook for the container, as runc does; by default for the first card.
+
+        ``variables`` are those of the container's OCI specification; None: it has none.
+        ``wrapper`` is a command that runs another, instead of the one that gives cgroup v2.
+        """
         bundle = self.folder / "bundle"
         bundle.mkdir(exist_ok=True)
-        merged = own | dict(text.split("=", 1) for text in content["env"])
-        process = {"env": [f"{name}={value}" for name, value in merged.items()]}
-        (bundle / "config.json").write_text(
-            json.dumps({"ociVersion": "1.2.0", "process": process, "root": {"path": "r"}})
+        if variables is not None:
+            document = {"ociVersion": "1.2.0", "process": {"env": variables}, "root": {"path": "r"}}
+            (bundle / "config.json").write_text(json.dumps(document))
+        state = {"ociVersion": "1.2.0", "id": "x", "status": "creating", "pid": self.pid}
+        words = list(command) or self.command("GPU-a")
+        return subprocess.run(
+            [*wrapper, *words] if wrapper else cgroups.as_unified(words),
+            input=json.dumps({**state, "bundle": str(bundle)}),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        told = self.folder / "told"
-        told.write_text("")
-        for hook in hooks:
-            command = [hook["path"], *hook["args"][1:]]
-            done = subprocess.run(
-                ["unshare", "--mount", "sh", "-c", NAMESPACE, "sh", bundle, *command],
-                env={**os.environ, **self.variables, "NVML_STANDIN_LIMITS": str(told)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode == 77:
-                pytest.skip(f"no cgroup v2 can be mounted here: {done.stderr[-200:]}")
-            if done.returncode:
-                return done.returncode, []
-        return 0, [line.split("\t") for line in told.read_text().splitlines()]
+
+    def command(self, *uuids: str) -> list[str]:
+        """Return the hook's command for these cards."""
+        words = [str(programs("1.20", print) / "nvidia-cdi-hook"), "apply-cuda-memory-limits"]
+        cards = [word for uuid in uuids for word in ("--gpu-id", uuid)]
+        return [*words, "--driver-root", str(self.folder / "driver"), *cards]
+
+    def rows(self) -> Rows:
+        """Return the limits of the container's cgroup."""
+        found = read_limits(self.folder)
+        assert {each.cgroup for each in found} <= {f"/{self.leaf.name}"}
+        return [
+            (each.uuid, each.soft // MIB, None if each.hard == NO_LIMIT else each.hard // MIB)
+            for each in found
+        ]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **environment(self.library, self.folder / "state")}
 
 
-def node(folder: Path, library: Path) -> Node:
-    tools = programs("1.20", print)
-    root = folder / "driver"
-    root.mkdir()
-    driver.install(root, library, SPECS)
-    write_state(folder / "state", SPECS)
-    variables = environment(library, folder / "state")
-    command = [tools / "nvidia-ctk", "cdi", "generate", f"--driver-root={root}"]
-    command += [f"--dev-root={root}", f"--nvidia-cdi-hook-path={tools / 'nvidia-cdi-hook'}"]
-    command += ["--device-name-strategy=uuid", f"--output={folder / 'cdi' / 'nvidia.yaml'}"]
-    subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=True)
-    return Node(folder, variables)
+@pytest.fixture
+def container() -> Iterator[tuple[Path, int]]:
+    """A process in a leaf of cgroup v2."""
+    try:
+        leaf = cgroups.unified() / f"gpushare-limits-{os.getpid()}"
+        leaf.mkdir()
+    except (HostError, OSError) as problem:
+        pytest.skip(f"no cgroup v2 can be used here: {problem}")
+    with subprocess.Popen(["sleep", "600"]) as process:
+        (leaf / "cgroup.procs").write_text(f"{process.pid}")
+        yield leaf, process.pid
+        process.kill()
+    leaf.rmdir()
+
+
+@pytest.fixture
+def node(tmp_path: Path, limiting_library: Path, container: tuple[Path, int]) -> Node:
+    made = Node(tmp_path, limiting_library, *container)
+    made.install(SPECS)
+    return made
+
+
+@pytest.fixture
+def older(tmp_path: Path, library: Path, container: tuple[Path, int]) -> Node:
+    """The same node with a driver that cannot limit memory."""
+    made = Node(tmp_path, library, *container)
+    made.install(SPECS)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("variables", "soft", "hard"),
+    [
+        (GUARD, 0, 8192),
+        ([f"{LIMIT}=8192"], 8192, 8192),  # a limit alone is also reserved
+        ([f"{REQUEST}=70000"], 70_000, None),
+        ([*GUARD, f"{LIMIT}=99999"], 0, 8192),  # the first one counts
+        ([f"{LIMIT}=50000", *GUARD], 0, 50_000),
+    ],
+)
+def test_the_hook_sets_what_the_variables_say(
+    node: Node, variables: list[str], soft: int, hard: int | None
+) -> None:
+    done = node.hook(["PATH=/", *variables])
+    assert (done.returncode, node.rows()) == (0, [("GPU-a", soft, hard)])
+
+
+def test_the_hook_sets_the_same_for_each_card(node: Node) -> None:
+    done = node.hook(GUARD, node.command("GPU-a", "GPU-b"))
+    assert done.returncode == 0
+    assert node.rows() == [("GPU-a", 0, 8192), ("GPU-b", 0, 8192)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ([f"{REQUEST}=9000", f"{LIMIT}=8192"], "exceeds memory limit"),
+        ([f"{REQUEST}=0", f"{LIMIT}=8Gi"], "failed to parse NVIDIA_GPU_MEMORY_LIMIT"),
+        ([f"{REQUEST}=0", f"{LIMIT}="], "failed to parse NVIDIA_GPU_MEMORY_LIMIT"),
+        ([f"{REQUEST}=0", f"{LIMIT}={WHOLE + 1}"], "Invalid Argument"),  # of NVML's own header
+    ],
+)
+def test_the_hook_fails_the_container_for_amounts_that_cannot_be(
+    node: Node, variables: list[str], why: str
+) -> None:
+    done = node.hook(variables)
+    assert (done.returncode, node.rows()) == (1, [])
+    assert why in done.stderr
+
+
+def test_without_variables_the_hook_does_nothing(node: Node) -> None:
+    assert (node.hook(["PATH=/"]).returncode, node.rows()) == (0, [])
+
+
+def test_where_the_hook_cannot_read_the_specification_it_sets_nothing_and_says_success(
+    node: Node,
+) -> None:
+    assert (node.hook(None).returncode, node.rows()) == (0, [])
+
+
+def test_on_cgroup_v1_the_hook_fails_a_container_with_variables_and_no_other(node: Node) -> None:
+    v1 = ["unshare", "--mount", "sh", "-c", WITHOUT_CGROUP_V2, "sh"]
+    done = node.hook(GUARD, wrapper=v1)
+    assert (done.returncode, node.rows()) == (1, [])
+    assert "only supported in cgroup v2" in done.stderr
+    assert node.hook(["PATH=/"], wrapper=v1).returncode == 0
+
+
+def test_an_older_driver_fails_a_container_with_variables_and_no_other(older: Node) -> None:
+    assert older.hook(["PATH=/"]).returncode == 0
+    done = older.hook(GUARD)
+    assert (done.returncode, older.rows()) == (127, [])
+    assert "nvmlDeviceSetMemoryLimits_v1" in done.stderr
 
 
 def given(*, guards: bool) -> dict[str, str]:
+    """Return the plugin's variables for a container with both cards."""
     request = Request((ContainerRequest("main", 8),), card_count=2)
     return Grant(pod("a", 8), request, CARDS).environment("main", "cdi", guards=guards)
 
 
-OWN = {"NVIDIA_GPU_MEMORY_REQUEST": "70000"}
+OWN = {REQUEST: "70000"}
 
 
-@pytest.mark.parametrize("own", [{}, OWN, {"NVIDIA_GPU_MEMORY_LIMIT": "8Gi"}])
+@pytest.mark.parametrize("own", [{}, OWN, {LIMIT: "8Gi"}])
 def test_whatever_a_pod_sets_nothing_is_reserved_and_no_gpu_is_cut(
-    tmp_path: Path, limiting_library: Path, own: dict[str, str]
+    node: Node, own: dict[str, str]
 ) -> None:
-    code, told = node(tmp_path, limiting_library).start(own, given(guards=True))
-    assert code == 0
-    assert [(uuid, int(soft), int(hard) // MIB) for uuid, _, soft, hard in told] == [
-        ("GPU-a", 0, 81_920),
-        ("GPU-b", 0, 81_920),
-    ]
+    code, rows = node.start(own, given(guards=True))
+    assert (code, rows) == (0, [("GPU-a", 0, WHOLE), ("GPU-b", 0, WHOLE)])
 
 
-def test_without_the_plugins_variables_a_pod_would_reserve_memory(
-    tmp_path: Path, limiting_library: Path
-) -> None:
-    code, told = node(tmp_path, limiting_library).start(OWN, given(guards=False))
-    assert code == 0
-    assert {int(soft) // MIB for _, _, soft, _ in told} == {70_000}
+def test_without_the_plugins_variables_a_pod_would_reserve_memory(node: Node) -> None:
+    code, rows = node.start(OWN, given(guards=False))
+    assert (code, rows) == (0, [("GPU-a", 70_000, None), ("GPU-b", 70_000, None)])
 
 
-def test_an_older_driver_starts_containers_only_without_the_variables(
-    tmp_path: Path, library: Path
-) -> None:
-    older = node(tmp_path, library)
+def test_an_older_driver_starts_containers_only_without_the_plugins_variables(older: Node) -> None:
     assert older.start({}, given(guards=False)) == (0, [])
-    assert older.start({}, given(guards=True))[0] != 0
+    code, rows = older.start({}, given(guards=True))
+    assert (code != 0, rows) == (True, [])
