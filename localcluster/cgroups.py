@@ -74,13 +74,18 @@ def unified() -> Path:
     )
 
 
+def is_unified() -> bool:
+    """Return whether containers run on cgroup v2 here; raise HostError without any v2."""
+    return unified() == _MOUNT
+
+
 def as_unified(argv: Sequence[str]) -> list[str]:
     """Return the command that runs `argv` with the unified hierarchy at /sys/fs/cgroup.
 
     That is where a machine without cgroup v1 has it. There, this is `argv`; on others it runs in a
     mount namespace of its own. Raises HostError without such a hierarchy.
     """
-    if unified() == _MOUNT:
+    if is_unified():
         return list(argv)
     script = f'mount -n --bind "$0" {_MOUNT} && exec "$@"'
     unshare = ["unshare", "--mount", "--propagation", "slave"]

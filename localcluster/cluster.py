@@ -191,7 +191,9 @@ class Cluster:
             (real / nvml.SONAME).unlink(missing_ok=True)
             (real / nvml.SONAME).symlink_to(driver.nvml_library(folder / driver.LINK))
             return {"LD_LIBRARY_PATH": str(real)}
-        return nvml.environment(nvml.build(cache_root()), folder / "nvml" / "state")
+        installed = folder / "driver" / driver.LIBRARIES  # not on a node without cards
+        library = installed if installed.exists() else nvml.build(cache_root())
+        return nvml.environment(library, folder / "nvml" / "state")
 
     def start_program(
         self,

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from localcluster import namespaces
+from localcluster import cgroups, memory_limits, namespaces
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.nvml import CardSpec
@@ -175,6 +175,8 @@ class Gpushare:
         ]
         whole = {**_ENVIRONMENT, **cluster.card_environment(node), **(env or {})}
         command = _python("deviceplugin", words)
+        if (cluster.node_folder(node) / memory_limits.HOOK).exists():
+            command = cgroups.as_unified(command)
         cluster.start_program(plugin_of(node), command, node=node, env=whole)
 
     def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:

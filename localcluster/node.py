@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster import cgroups, crio, driver, namespaces, network
+from localcluster import cgroups, crio, driver, memory_limits, namespaces, network
 from localcluster.control import Control, base_environment
 from localcluster.network import NetworkPlan
 from localcluster.nodefiles import (
@@ -72,7 +72,8 @@ class Node:
         cgroup = cgroups.create(self.state.cgroup, self.spec.name)
         write_state(self.folder / "nvml" / "state", self.spec.cards)
         if self.spec.cards and not self.spec.driver:
-            driver.install(self.folder / "driver", build(cache_root()), self.spec.cards)
+            library = build(cache_root(), limits_memory=self.spec.limits_memory)
+            driver.install(self.folder / "driver", library, self.spec.cards)
         self._configure_runtime(images)
         kubelet = kubelet_config(
             self.state,
@@ -93,9 +94,7 @@ class Node:
     def _configure_runtime(self, images: Path) -> None:
         runc = self.binaries / "runc"
         if self._cri_o:
-            self._write("crio/runc", crio.runc_script(runc))
-            runc = self.folder / "crio" / "runc"
-            runc.chmod(0o755)
+            runc = self._write_script("crio/runc", crio.runc_script(runc))
         toolkit = toolkit_of(self.spec.setup) if self.spec.cards else None
         handlers = self._install(toolkit, runc) if toolkit else {}
         default_handler = toolkit.default if toolkit else "runc"
@@ -127,12 +126,18 @@ class Node:
         """Install NVIDIA's toolkit on top of `runc`; return its handlers with their programs."""
         own = installed() if self.spec.driver else None
         folder, cli = own or (programs(toolkit.version, print), container_cli(print))
-        self._write("toolkit/config.toml", config(toolkit, folder=folder, runc=runc, cli=cli))
+        hook = None
+        if self.spec.limits_memory and not cgroups.is_unified():
+            script = memory_limits.hook_script(folder / "nvidia-cdi-hook")
+            hook = self._write_script(memory_limits.HOOK, script)
+        text = config(toolkit, folder=folder, runc=runc, cli=cli, hook=hook)
+        self._write("toolkit/config.toml", text)
         default = run([self.binaries / "ctr", "oci", "spec"])
         spec = nvidia_runtime_spec(default, cards=self.folder / "nvml")
         self._write("nvidia-runtime.json", spec)
         if toolkit.spec:
-            run(namespaces.enter(self.state, self.spec.name, spec_command(toolkit, folder)))
+            command = spec_command(toolkit, folder, hook)
+            run(namespaces.enter(self.state, self.spec.name, command))
         return {name: folder / program for name, program in toolkit.handlers.items()}
 
     def start_runtime(self, control: Control) -> None:
@@ -163,6 +168,12 @@ class Node:
         env["PATH"] = f"{self.runtime}:{self.binaries}:{env['PATH']}"
         entered = namespaces.enter(self.state, self.spec.name, [str(word) for word in argv])
         return ProcessSpec(name, tuple(entered), env, node=self.spec.name)
+
+    def _write_script(self, name: str, text: str) -> Path:
+        self._write(name, text)
+        path = self.folder / name
+        path.chmod(0o755)
+        return path
 
     def _write(self, name: str, text: str) -> None:
         path = self.folder / name

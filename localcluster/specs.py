@@ -23,7 +23,9 @@ class NodeSpec:
 
     `runtime` is the container runtime of its kubelet; `setup` is how containers get the cards. A
     node without cards has neither driver nor toolkit. `driver` is the root of a real driver on this
-    machine, which has these cards, instead of the stand-in.
+    machine, which has these cards, instead of the stand-in. `limits_memory`: the stand-in is one
+    of a driver that limits the memory of cgroups, as since R615, and NVIDIA's hook works on the
+    node (`localcluster.memory_limits`).
 
     One node of a cluster may be the `control_plane`: labeled and tainted as by kubeadm, with
     kube-scheduler as its static pod instead of on the host.
@@ -37,6 +39,7 @@ class NodeSpec:
     driver: Path | None = None
     control_plane: bool = False
     runtime: Runtime = "containerd-2"
+    limits_memory: bool = False
 
 
 @dataclass(frozen=True)

@@ -150,8 +150,13 @@ def installed() -> tuple[Path, Path] | None:
     return paths[0].parent, paths[-1]
 
 
-def config(toolkit: Toolkit, *, folder: Path, runc: Path, cli: Path) -> str:
-    """Return the toolkit's config.toml; `folder` has its programs."""
+def config(
+    toolkit: Toolkit, *, folder: Path, runc: Path, cli: Path, hook: Path | None = None
+) -> str:
+    """Return the toolkit's config.toml; `folder` has its programs.
+
+    `hook` is what runs in the place of its hooks, if anything does.
+    """
     kind = f'default-kind = "{toolkit.default_kind}"' if toolkit.default_kind else ""
     # The hook would refuse the mode of the RuntimeClass nvidia-legacy; the operator sets this, too.
     skip = "true" if toolkit.default_kind else "false"
@@ -173,18 +178,21 @@ path = "{folder / f"{_RUNTIME}-hook"}"
 skip-mode-detection = {skip}
 
 [nvidia-ctk]
-path = "{folder / "nvidia-ctk"}"
+path = "{hook or folder / "nvidia-ctk"}"
 """
 
 
-def spec_command(toolkit: Toolkit, folder: Path) -> list[str]:
-    """Return the command that writes the node's CDI file, run inside the node."""
+def spec_command(toolkit: Toolkit, folder: Path, hook: Path | None = None) -> list[str]:
+    """Return the command that writes the node's CDI file, run inside the node.
+
+    `hook` is what runs in the place of the toolkit's hooks, if anything does.
+    """
     return [
         str(folder / "nvidia-ctk"),
         "cdi",
         "generate",
         f"--driver-root={DRIVER_ROOT}",
         f"--dev-root={DRIVER_ROOT}",
-        f"--nvidia-cdi-hook-path={folder / 'nvidia-cdi-hook'}",
+        f"--nvidia-cdi-hook-path={hook or folder / 'nvidia-cdi-hook'}",
         *toolkit.spec,
     ]

@@ -6,6 +6,9 @@
 //
 //	WORKLOAD_RUN_SECONDS=N   exit with 0 after N seconds (an init container); default: run for good
 //	WORKLOAD_STOP_SECONDS=N  take N seconds to exit once asked to
+//
+// `workload allocate N` asks the stand-in for the driver for N MiB of each of its GPUs before it waits.
+// Above the limit of its cgroup it ends with 3.
 package main
 
 import (
@@ -63,6 +66,9 @@ func main() {
 	devices, _ := filepath.Glob("/dev/nvidia*")
 	for _, path := range devices {
 		fmt.Println(device(path))
+	}
+	if len(os.Args) == 3 && os.Args[1] == command {
+		allocate(os.Args[2])
 	}
 	fmt.Println("ready")
 	select {
