@@ -19,6 +19,7 @@ class Reason(StrEnum):
     SETS_LIMITS = "SetsMemoryLimits"
     NOT_LIMITED = "MemoryNotLimited"
     LIMIT_MISSING = "MemoryLimitMissing"
+    LIMIT_CHANGED = "MemoryLimitChanged"
     NEEDS_RUNTIME = "NeedsNvidiaRuntime"
     EXPOSES_CARDS = "ExposesCards"
 

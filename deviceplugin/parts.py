@@ -104,7 +104,6 @@ class Plugin:
             memory_limit=settings.memory_limit,
             framework_limits=settings.framework_limits,
             reserve=settings.reserve,
-            pod_variables_win=last is not None and last.pod_variables_win,
         )
         self.cards = cards = NodeCards(
             terms,

@@ -105,10 +105,9 @@ class Allocations:
         holder = await self._holder_of_unknown(ids)
         choice, share = self._binding.now, spec_files.share_name(ids)
         if choice.binding == "late":
-            if holder is None:
-                await self._check_decision(ids)
+            told = await self._check_decision(ids) if holder is None else {}
             self._specs.withdraw(share)
-            return allocate_response.late(share)
+            return allocate_response.late(share, told)
         if holder is not None:
             environment = self._environment_again(holder)
         else:
@@ -154,8 +153,10 @@ class Allocations:
         ((uid, container),) = holders.items()
         return Candidate(live[uid], container, (uid, ""))
 
-    async def _check_decision(self, ids: frozenset[str]) -> None:
+    async def _check_decision(self, ids: frozenset[str]) -> dict[str, str]:
         """Refuse the pod now if all pods that may be meant have to be.
+
+        Return the variables for NVIDIA's hook if they are the same for all of these pods.
 
         The decision is in the same write as the pod's node, so the kubelet never has one without
         the other: a pod in its list that has no decision gets none. Our watch may lag behind the
@@ -167,12 +168,21 @@ class Allocations:
         except (NoMatch, KubeletError) as err:
             metrics.FOUND.labels("later").inc()
             log.info("pod not known yet, checked at its start", extra={"why": str(err)})
-            return
+            return {}
         faults = {each.pod.uid: self._fault(each.pod) for each in match.candidates}
         fault = faults[match.pod.uid]
         if fault is not None and all(faults.values()):
             raise fault
         self._log("allocated, GPU assigned at its start", match, len(ids))
+        told = [self._for_the_hook(each.pod, len(ids)) for each in match.candidates]
+        return told[0] if all(each == told[0] for each in told) else {}
+
+    def _for_the_hook(self, pod: NodePod, units: int) -> dict[str, str]:
+        try:
+            grant = self._grant(pod)
+        except Refused:
+            return {}
+        return self._cards.isolation.of(grant.cards).for_the_hook(grant.share_mib(units))
 
     async def _environment(self, ids: frozenset[str]) -> dict[str, str]:
         try:
@@ -311,7 +321,7 @@ class Allocations:
         check_own_limits(grant)
         enforcement = self._cards.isolation.of(grant.cards)
         is_required = self._cards.isolation.is_required
-        check_isolation(grant, enforcement, is_required=is_required, has_share=False)
+        check_isolation(grant, enforcement, is_required=is_required)
         self._injections.check_admission(grant)
         injection = self._injections.by_runtime(grant)
         return grant.environment([found.container], injection, enforcement)

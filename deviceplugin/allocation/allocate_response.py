@@ -4,6 +4,7 @@ The kubelet gives a container the same answer at each of its starts, for as long
 across restarts of this program, and across a change of the binding.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -12,7 +13,7 @@ from deviceplugin.allocation.rules import visible_cards
 from deviceplugin.cdi import spec_files
 from deviceplugin.errors import Refused
 from gpushare.cards.model import Inventory
-from gpushare.contract import ENV_VISIBLE_DEVICES, NO_CARD
+from gpushare.contract import ENV_MEMORY_LIMITS, ENV_VISIBLE_DEVICES, NO_CARD
 from protos.deviceplugin.v1beta1 import api_pb2
 
 
@@ -21,16 +22,21 @@ class Answered:
     """What Allocate answered: the share behind a CDI name, GPUs, or both.
 
     With both, a runtime that resolves the name uses its file, and any other runtime the GPUs.
+    ``told`` are the variables for NVIDIA's hook that limits memory.
     """
 
     share: str
     cards: frozenset[str]
+    told: Mapping[str, str]
 
 
-def late(share: str) -> api_pb2.ContainerAllocateResponse:
-    """Answer with no GPU yet: the CDI name stands for it, and without CDI none is visible."""
+def late(share: str, told: Mapping[str, str]) -> api_pb2.ContainerAllocateResponse:
+    """Answer with no GPU yet: the CDI name stands for it, and without CDI none is visible.
+
+    ``told`` are the variables for NVIDIA's hook, where they are known already.
+    """
     return api_pb2.ContainerAllocateResponse(
-        envs={ENV_VISIBLE_DEVICES: NO_CARD},
+        envs={ENV_VISIBLE_DEVICES: NO_CARD, **told},
         cdi_devices=[api_pb2.CDIDevice(name=spec_files.device_name(share))],
     )
 
@@ -51,4 +57,5 @@ def read(answer: bytes, inventory: Inventory | None) -> Answered:
         raise Refused(f"the answer in the kubelet's checkpoint cannot be decoded: {err}") from err
     shares = (spec_files.share_of_device(device.name) for device in response.cdi_devices)
     share = next((share for share in shares if share), "")
-    return Answered(share, visible_cards(response.envs, inventory))
+    told = {name: response.envs[name] for name in ENV_MEMORY_LIMITS if name in response.envs}
+    return Answered(share, visible_cards(response.envs, inventory), told)

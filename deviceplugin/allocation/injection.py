@@ -22,7 +22,7 @@ from deviceplugin.allocation.rules import (
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.no_edits import NoEdits
-from deviceplugin.cdi.nvidia_edits import NvidiaSpecs, with_hook
+from deviceplugin.cdi.nvidia_edits import NvidiaSpecs, with_hook, without_hook
 from deviceplugin.cdi.spec_files import Edits
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.settings import InjectFlag
@@ -43,9 +43,6 @@ from gpushare.placement.reasons import EXPOSES_CARDS
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
-VARIABLES_WIN: Final = (
-    "on CRI-O variables of the image override the plugin's, so an image can raise its own limit"
-)
 
 
 class Injections:
@@ -108,6 +105,7 @@ class Injections:
         the container's memory. Raises Refused where the container
         would see no GPU, or other containers of the pod would see all.
         """
+        check_own_limits(grant)
         by_runtime = self.by_runtime(grant)
         injection, edits, why = by_runtime, Edits(), ""
         if has_share and self._flag in {"auto", BY_CDI}:
@@ -126,11 +124,10 @@ class Injections:
                 )
             if grant.request.runtime_class in self._runtime_classes:
                 check_own_variable(grant)
-            check_own_limits(grant)
         self._check(grant, injection if is_late else by_runtime, has_run=was_let_start, why=why)
-        if has_share and limits:
-            edits = with_hook(edits, self._specs.limit_hook(grant.cards))
-        return injection, edits
+        if not has_share or not limits:
+            return injection, without_hook(edits)
+        return injection, with_hook(edits, self._specs.limit_hook(grant.cards))
 
     def _why_no_limit(self) -> str | None:
         """Return why NVIDIA's hook limits no container's memory; empty if it does.
@@ -146,11 +143,10 @@ class Injections:
     def check_admission(self, grant: Grant) -> None:
         """Refuse a pod of which containers that ask for no GPU would see all of them.
 
-        These start without another call of this program, so the whole pod must fail. On CRI-O a pod
-        that sets a memory limit of its own fails as well: nothing could mend it.
+        These start without another call of this program, so the whole pod must fail. A pod that
+        sets a memory limit of its own fails as well: nothing could mend it.
         """
-        if self._binding.pod_variables_win:
-            check_own_limits(grant)
+        check_own_limits(grant)
         self._check(grant, BY_CDI)
 
     def first(self, last: str) -> Injection:
@@ -182,12 +178,9 @@ class Injections:
         while True:
             if (why := self._why_no_limit()) is not None:
                 cards.set_why_no_limit(why)
-                cards.doubt_limits(
-                    "variables", VARIABLES_WIN if self._binding.pod_variables_win else ""
-                )
             if healthy := _healthy(cards.inventory):
                 now = self._now(healthy)
-                cards.set_injection(now, pod_variables_win=self._binding.pod_variables_win)
+                cards.set_injection(now)
                 for name in INJECTIONS:
                     metrics.INJECTION.labels(name).set(name == now)
             try:

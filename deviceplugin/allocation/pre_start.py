@@ -147,12 +147,19 @@ class Starts:
         """Ensure that what Allocate answered now means the GPUs in the pod's annotations."""
         answered = allocate_response.read(entry.answer, self._cards.inventory)
         is_early = bool(answered.cards) or not answered.share
-        check_isolation(
-            grant,
-            enforcement,
-            is_required=self._cards.isolation.is_required,
-            has_share=bool(answered.share),
-        )
+        units = sum(c.units for c in grant.request.containers if c.name == entry.container)
+        wanted = enforcement.for_the_hook(grant.share_mib(units))
+        if answered.told and not wanted:
+            raise Refused(
+                f"pod {grant.pod.key}: container {entry.container} was allocated when the driver "
+                f"could limit its memory, and it cannot now: the kubelet keeps that answer for "
+                f"the pod's lifetime, so delete the pod",
+                pod=grant.pod,
+                reason=Reason.ANSWER_STALE,
+            )
+        is_required = self._cards.isolation.is_required
+        is_late = bool(answered.share) and {**wanted, **answered.told} == wanted
+        check_isolation(grant, enforcement, is_required=is_required, is_late=is_late)
         if is_early and answered.cards != frozenset(grant.uuids):
             raise Refused(
                 f"pod {grant.pod.key}: Allocate gave container {entry.container} "
@@ -162,7 +169,6 @@ class Starts:
                 pod=grant.pod,
                 reason=Reason.ANSWER_STALE,
             )
-        enforcement = self._cards.isolation.of(grant.cards)
         injection, edits = self._injections.at_start(
             grant,
             has_share=bool(answered.share),
@@ -171,7 +177,7 @@ class Starts:
             limits=enforcement.is_limited,
         )
         if answered.share:
-            environment = grant.environment(names, injection, enforcement)
+            environment = grant.environment(names, injection, enforcement, answered.told)
             self._specs.write(answered.share, spec_files.Given(entry.pod_uid, environment, edits))
 
     def _sweep(self) -> None:

@@ -6,6 +6,7 @@ and what is counted cannot differ.
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal
 
 from deviceplugin.errors import Reason, Refused
@@ -41,6 +42,9 @@ Injection = Literal["cdi", "runtime", "runtime-cdi"]
 INJECTIONS: Final[tuple[Injection, ...]] = (BY_CDI, BY_RUNTIME, BY_RUNTIME_CDI)
 
 
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The GPUs of one pod, in index order, and the MiB of a unit."""
@@ -54,11 +58,20 @@ class Grant:
     def uuids(self) -> tuple[str, ...]:
         return tuple(card.uuid for card in self.cards)
 
+    def share_mib(self, units: int) -> int:
+        """Return the MiB of each GPU of a container that asks for so many units."""
+        return units * self.unit_mib // len(self.cards)
+
     def environment(
-        self, names: Sequence[str], injection: Injection, enforcement: Enforcement
+        self,
+        names: Sequence[str],
+        injection: Injection,
+        enforcement: Enforcement,
+        told: Mapping[str, str] = NOTHING,
     ) -> dict[str, str]:
         """Return the variables of containers that ask for the same amount.
 
+        ``told`` are those for NVIDIA's hook that Allocate has answered with, which it repeats.
         Refused if the pod has no such containers. Where NVIDIA's own CDI edits give access to the
         GPUs, NVIDIA's runtime must not.
         """
@@ -73,7 +86,6 @@ class Grant:
         }
         containers = (*self.pod.init_containers, *self.pod.containers)
         own = {name for each in containers if each.name in names for name in own_variables(each)}
-        share_mib = units * self.unit_mib // len(self.cards)
         return {
             ENV_VISIBLE_DEVICES: visible[injection],
             ENV_CARD_UUID: ",".join(uuids),
@@ -81,7 +93,7 @@ class Grant:
             ENV_POD_UNITS: str(self.request.units),
             ENV_CONTAINER_UNITS: str(units),
             ENV_CARD_UNITS: ",".join(str(card.units) for card in self.cards),
-            **enforcement.variables(self.cards, share_mib, own),
+            **enforcement.variables(self.cards, self.share_mib(units), own, told),
         }
 
 
@@ -153,26 +165,26 @@ def check_own_variable(grant: Grant) -> None:
 def check_own_limits(grant: Grant) -> None:
     """Refuse a pod of which a container sets a memory limit or request for NVIDIA's hook itself.
 
-    These variables override the plugin's with early binding, and on CRI-O always.
+    The hook obeys the first of equal names, and the runtimes order variables differently.
     """
     names = [container.name for container in grant.request.containers if container.sets_limits]
     if names:
         raise Refused(
             f"pod {grant.pod.key}: container {', '.join(names)} sets {ENV_MEMORY_REQUEST} or "
-            f"{ENV_MEMORY_LIMIT} itself, which overrides the plugin's with early binding, and on "
-            f"CRI-O, and would take memory from other pods: remove the variable from the pod",
+            f"{ENV_MEMORY_LIMIT} itself, which would take memory from other pods: remove the "
+            f"variable from the pod",
             pod=grant.pod,
             reason=Reason.SETS_LIMITS,
         )
 
 
 def check_isolation(
-    grant: Grant, enforcement: Enforcement, *, is_required: bool, has_share: bool
+    grant: Grant, enforcement: Enforcement, *, is_required: bool, is_late: bool = True
 ) -> None:
     """Refuse a pod that requires that the driver limits its memory, where that is not promised.
 
-    ``is_required``: the node requires it of every pod. ``has_share``: the container gets NVIDIA's
-    hook by the CDI file of its share.
+    ``is_required``: the node requires it of every pod. ``is_late``: what Allocate has answered lets
+    the container get what is promised now.
     """
     if not (is_required or requires_limit(grant.pod.annotations)):
         return
@@ -184,7 +196,7 @@ def check_isolation(
             pod=grant.pod,
             reason=Reason.NOT_LIMITED,
         )
-    if not has_share:
+    if not is_late:
         raise Refused(
             f"{limited}, and its container was allocated before it could: the kubelet keeps that "
             f"answer for the pod's lifetime, so delete the pod",

@@ -165,14 +165,9 @@ class NodeCards:
         """Set when containers are assigned their GPU from now on; part of the inventory."""
         self._restate(binding=binding)
 
-    def set_injection(self, injection: str, *, pod_variables_win: bool | None = None) -> None:
-        """Set how containers get access to GPUs from now on; part of the inventory.
-
-        ``pod_variables_win``: a pod's variables override the plugin's; None leaves that unchanged.
-        """
-        if pod_variables_win is None:
-            pod_variables_win = self._terms.pod_variables_win
-        self._restate(injection=injection, pod_variables_win=pod_variables_win)
+    def set_injection(self, injection: str) -> None:
+        """Set how containers get access to GPUs from now on; part of the inventory."""
+        self._restate(injection=injection)
 
     def set_cordoned(
         self, uuids: Collection[str] | None, by_people: Collection[str] | None = None

@@ -30,7 +30,6 @@ class Terms:
     plugin: str = ""
     injection: str = ""
     runtime_classes: frozenset[str] = frozenset()
-    pod_variables_win: bool = False
     memory_limit: MemoryLimitFlag = "auto"
     framework_limits: bool = False
     reserve: Reserve = NO_RESERVE
@@ -249,6 +248,5 @@ def _inventory(cards: tuple[Card, ...], terms: Terms, next_index: int = 0) -> In
         injection=terms.injection,
         runtime_classes=terms.runtime_classes,
         next_index=next_index,
-        pod_variables_win=terms.pod_variables_win,
         reserve=terms.reserve.text,
     )

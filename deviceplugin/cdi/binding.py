@@ -73,11 +73,6 @@ class Binding:
         """Whether late binding gives a container its GPU only by NVIDIA's own CDI edits."""
         return self._last_needed_edits if self._node is None else late_needs_edits(self._node)
 
-    @property
-    def pod_variables_win(self) -> bool | None:
-        """Whether a pod's variables override those of a CDI file; None until the Node is read."""
-        return None if self._node is None else late_needs_edits(self._node)
-
     def on_change(self, changed: Callable[[BindingName], None]) -> None:
         """Call ``changed`` at each change from now on."""
         self._changed = changed

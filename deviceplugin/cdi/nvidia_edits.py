@@ -218,6 +218,15 @@ def with_hook(edits: Edits, hook: Edits) -> Edits:
     return Edits(max(edits.version, hook.version), merged)
 
 
+def without_hook(edits: Edits) -> Edits:
+    """Return the edits without the hook, which would obey the variables of a pod or an image."""
+    hooks = edits.content.get("hooks")
+    if not hooks:
+        return edits
+    kept = [each for each in hooks if not _limits(each)]
+    return Edits(edits.version, {**edits.content, "hooks": kept})
+
+
 def _limit_hook(edits: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((each for each in edits.get("hooks") or () if _limits(each)), None)
 

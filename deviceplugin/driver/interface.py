@@ -142,11 +142,13 @@ class MemoryLimit:
     """What the driver has about the memory of one cgroup on a GPU.
 
     ``hard_bytes`` is None where no limit is set, ``used_bytes`` where it is not reported.
-    ``why_unknown`` is empty if the driver was asked and has answered; otherwise both are None.
+    ``soft_bytes`` are reserved. ``why_unknown`` is empty if the driver was asked and has answered;
+    otherwise nothing is known.
     """
 
     hard_bytes: int | None = None
     used_bytes: int | None = None
+    soft_bytes: int = 0
     why_unknown: str = ""
 
 

@@ -406,7 +406,8 @@ class NvmlProcesses:
             pynvml.nvmlDeviceGetMemoryLimits_v1(handle, found)
         except Exception as err:  # noqa: BLE001
             return MemoryLimit(why_unknown=f"the driver does not report the limit: {err}")
-        return MemoryLimit(_if_any(found.hardLimit), _if_any(found.currentUsed))
+        used = _if_any(found.currentUsed)
+        return MemoryLimit(_if_any(found.hardLimit), used, _if_any(found.softLimit) or 0)
 
 
 def _if_any(amount: int) -> int | None:

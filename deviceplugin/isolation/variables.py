@@ -4,9 +4,14 @@ NVIDIA's hook reads two variables of the container (nvidia-container-toolkit 1.2
 cmd/nvidia-cdi-hook/apply-cuda-memory-limits), in MiB, for each of its GPUs. A limit alone is also a
 reservation, and the driver leaves reservations to the parent cgroups of a container that ends: so
 nothing is ever reserved. Where memory cannot be limited the hook fails, and the container with it.
+
+Of equal names the hook takes the first. With containerd these are those of the image, of Allocate,
+of the pod and of its ``envFrom``, and of CDI files, in this order; CRI-O puts those of CDI files
+first (tried with containerd 1.7 and 2.2 and CRI-O 1.34). So Allocate answers with them too, and an
+image's are found after the start (``usage.verification``).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,9 +43,10 @@ class Enforcement:
     """What keeps containers on certain GPUs to their share.
 
     ``is_limited``: NVIDIA's hook and the driver limit memory. ``why_not_promised``: why they do
-    not, or why that is not certain; empty where it is. ``guards``: they do not, but they would do
-    what a pod's variables say, so the plugin's say nothing and the whole GPU. ``by_frameworks``:
-    frameworks are told to limit themselves.
+    not, or why that is not certain; empty where it is. ``guards``: they do not, but they would
+    reserve what a pod's variables say, so the plugin's say nothing. ``by_frameworks``: frameworks
+    are told to limit themselves where the driver does not: which memory they take a part of then is
+    not known for all of them.
     """
 
     is_limited: bool = False
@@ -48,12 +54,19 @@ class Enforcement:
     guards: bool = False
     by_frameworks: bool = False
 
+    def for_the_hook(self, share_mib: int) -> dict[str, str]:
+        """Return the variables that NVIDIA's hook reads, for ``share_mib`` of each GPU."""
+        if self.is_limited:
+            return {ENV_MEMORY_REQUEST: "0", ENV_MEMORY_LIMIT: str(share_mib)}
+        return {ENV_MEMORY_REQUEST: "0"} if self.guards else {}
+
     def variables(
-        self, cards: Sequence[Card], share_mib: int, own: Iterable[str]
+        self, cards: Sequence[Card], share_mib: int, own: Iterable[str], told: Mapping[str, str]
     ) -> dict[str, str]:
         """Return the variables for a container that has ``share_mib`` of each of these GPUs.
 
-        ``own`` are the variables that frameworks read and the pod sets, or may set.
+        ``own`` are the variables that frameworks read and the pod sets, or may set, ``told`` those
+        for the hook that the kubelet repeats at each start of the container.
         """
         allocatable = max(0, share_mib - CONTEXT_MIB)
         # A limited container sees its limit as the memory of the GPU.
@@ -61,25 +74,20 @@ class Enforcement:
         # Cut, not rounded: never more than the share.
         fraction = f"{allocatable * 10_000 // whole / 10_000 if whole else 0:.4f}"
         frameworks: dict[str, str] = {}
-        if self.by_frameworks and allocatable:
+        if self.by_frameworks and allocatable and not self.is_limited:
             frameworks = _of_frameworks(fraction, frozenset(own))
         enforced = BY_FRAMEWORK if {ENV_TORCH, ENV_JAX} <= frameworks.keys() else BY_NOTHING
-        if self.is_limited and not self.why_not_promised:
+        wanted = self.for_the_hook(share_mib)
+        for_the_hook = {**wanted, **told}
+        if self.is_limited and not self.why_not_promised and for_the_hook == wanted:
             enforced = BY_DRIVER
         return {
-            **self._for_the_hook(cards, share_mib),
+            **for_the_hook,
             **frameworks,
             ENV_ENFORCED: enforced,
             ENV_ALLOCATABLE: str(allocatable),
             ENV_FRACTION: fraction,
         }
-
-    def _for_the_hook(self, cards: Sequence[Card], share_mib: int) -> dict[str, str]:
-        if not (self.is_limited or self.guards):
-            return {}
-        # The hook has one value for all GPUs of a container.
-        limit = share_mib if self.is_limited else max(card.memory_mib for card in cards)
-        return {ENV_MEMORY_REQUEST: "0", ENV_MEMORY_LIMIT: str(limit)}
 
 
 def _of_frameworks(fraction: str, own: frozenset[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from gpushare.objects.model import Pod, PodCondition
 log = logging.getLogger(__name__)
 
 EVENT: Final = "GpushareCannotStart"
-_EVENTS: Final = {Reason.LIMIT_MISSING: "MemoryLimitMissing"}
+_OF_LIMITS: Final = {Reason.LIMIT_MISSING, Reason.LIMIT_CHANGED}  # names of Events too
 _ROUND_SECONDS: Final = 60.0
 _AT_ONCE: Final = 8
 # The watch may show a pod only after it was refused, and a rejected pod may be deleted soon.
@@ -45,12 +45,13 @@ class RefusalWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitMissing:
-    """A container of ``pod`` runs without the limit of its memory.
+    """A container of ``pod`` runs without the limit of its memory that it was given.
 
     ``evicts``: the pod must not run so, and the extender evicts it by the condition.
     """
 
     pod: Pod
+    reason: Reason
     text: str
     evicts: bool
 
@@ -96,12 +97,10 @@ class RefusalReport:
     def set_limits_missing(self, found: Sequence[LimitMissing]) -> None:
         """Report which pods run without a limit of their memory now; all others have theirs."""
         self._unlimited = {
-            each.pod.uid: Verdict(each.pod, Reason.LIMIT_MISSING, each.text)
-            for each in found
-            if each.evicts
+            each.pod.uid: Verdict(each.pod, each.reason, each.text) for each in found if each.evicts
         }
         for each in found:
-            self._record_once(each.pod, Reason.LIMIT_MISSING, each.text)
+            self._record_once(each.pod, each.reason, each.text)
         self._wake.set()
 
     def may_start(self, pod_uid: str) -> None:
@@ -135,7 +134,7 @@ class RefusalReport:
         if key in self._recorded or is_reported(seen.condition(CONDITION_CARD_USABLE), reason):
             return
         self._recorded.add(key)
-        name = _EVENTS.get(reason, EVENT)
+        name = reason.value if reason in _OF_LIMITS else EVENT
         self._events[key] = events.made(pod, name, text, component=NAME, clock=self._clock)
 
     def _forget(self) -> None:
@@ -157,7 +156,7 @@ class RefusalReport:
             if pod.is_terminal:
                 continue
             present, unlimited = self._present(pod), self._unlimited or {}
-            if self._unlimited is None and is_reported(present, Reason.LIMIT_MISSING):
+            if self._unlimited is None and any(is_reported(present, r) for r in _OF_LIMITS):
                 continue  # it may be so still
             last = unlimited.get(uid) or self._verdicts.get(uid)
             wanted = condition_due(present, last, runs=pod.runs)

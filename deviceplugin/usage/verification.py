@@ -7,15 +7,17 @@ start, so nothing is lost when this program ends.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.spec_files import Specs
-from deviceplugin.errors import CheckpointError, PluginError
+from deviceplugin.driver.interface import MemoryLimit
+from deviceplugin.errors import CheckpointError, PluginError, Reason
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.report.refusals import LimitMissing, RefusalReport
 from deviceplugin.usage.cgroups import Cgroups
@@ -44,17 +46,29 @@ class Promise:
     mib: int = 0
 
 
+class Fault(StrEnum):
+    """How a container does not have its limit.
+
+    MISSING: NVIDIA's hook has set none. CHANGED: the hook has set a larger one or a reservation, so
+    the image of the container has variables of its own. UNREAD: the limit cannot be read.
+    """
+
+    MISSING = "missing"
+    CHANGED = "changed"
+    UNREAD = "unread"
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A container whose limit is not in force, or ``is_unread``: not known to be."""
+    """A container that does not have the limit that it was promised."""
 
     use: ContainerUse
+    fault: Fault
     why: str
-    is_unread: bool
 
 
 class LimitChecks:
-    """Which of the limits that containers were promised are missing (pure).
+    """Which of the limits that containers were promised they do not have (pure).
 
     A limit that was in force stays so for the container's life: only the machine's root can change
     it, and the driver may answer no longer.
@@ -76,27 +90,42 @@ class LimitChecks:
         for use, promise in uses:
             if use.uuid not in promise.uuids:
                 continue
-            key, limit = (use.container_id, use.uuid), use.limit
-            if key in self._kept or (
-                limit.hard_bytes is not None and limit.hard_bytes <= promise.mib * MIB
-            ):
+            key = use.container_id, use.uuid
+            fault = None if key in self._kept else _fault(use.limit, promise)
+            if fault is None:
                 kept.add(key)
-            elif not limit.why_unknown:
-                has = "none" if limit.hard_bytes is None else f"{limit.hard_bytes // MIB} MiB"
-                found.append(Missing(use, _text(use, promise, f"the driver has {has}"), False))
-            elif limit.why_unknown != NOT_READ:
+                continue
+            if fault is Fault.UNREAD:
                 unread[key] = self._unread_since.get(key, now)
-                if now - unread[key] >= UNREAD_SECONDS:
-                    why = _text(use, promise, f"it cannot be read ({limit.why_unknown})")
-                    found.append(Missing(use, why, is_unread=True))
+                is_silent = use.limit.why_unknown == NOT_READ
+                if is_silent or now - unread[key] < UNREAD_SECONDS:
+                    continue
+            found.append(Missing(use, fault, _text(use, promise)))
         self._kept, self._unread_since = kept, unread
         return found
 
 
-def _text(use: ContainerUse, promise: Promise, why: str) -> str:
+def _fault(limit: MemoryLimit, promise: Promise) -> Fault | None:
+    if limit.why_unknown:
+        return Fault.UNREAD
+    if limit.hard_bytes is None and not limit.soft_bytes:
+        return Fault.MISSING
+    is_tight = limit.hard_bytes is not None and limit.hard_bytes <= promise.mib * MIB
+    return None if is_tight and not limit.soft_bytes else Fault.CHANGED
+
+
+def _text(use: ContainerUse, promise: Promise) -> str:
+    limit = use.limit
+    if limit.why_unknown:
+        found = f"its limit cannot be read ({limit.why_unknown})"
+    else:
+        hard = "none" if limit.hard_bytes is None else f"{limit.hard_bytes // MIB} MiB"
+        found = f"its limit is {hard}"
+        if limit.soft_bytes:
+            found += f", with {limit.soft_bytes // MIB} MiB reserved"
     return (
-        f"container {use.container} should be limited to {promise.mib} MiB of GPU {use.uuid}, and "
-        f"{why}: see docs/isolation.md, When a limit is missing"
+        f"container {use.container} was given {promise.mib} MiB of GPU {use.uuid}, and {found}: "
+        f"see docs/isolation.md, When a limit is missing"
     )
 
 
@@ -135,17 +164,20 @@ class Verification:
         promised = [(u, p) for u in uses if (p := self._promises.get(u.container_id)) is not None]
         missing = self._checks.missing(promised, self._clock.monotonic())
         metrics.LIMITS_MISSING.set(len({each.use.container_id for each in missing}))
-        unread = next((each.why for each in missing if each.is_unread), "")
+        unread = next((each.why for each in missing if each.fault is Fault.UNREAD), "")
         self._cards.doubt_limits(_READING, unread)
         self._refusals.set_limits_missing(self._reported(missing))
 
-    def _reported(self, missing: Sequence[Missing]) -> list[LimitMissing]:
+    def _reported(self, missing: Iterable[Missing]) -> list[LimitMissing]:
+        """Evict who takes memory from others by variables of its own, and who must be limited."""
         must = self._cards.isolation.is_required
         return [
             LimitMissing(
                 each.use.pod,
+                Reason.LIMIT_CHANGED if each.fault is Fault.CHANGED else Reason.LIMIT_MISSING,
                 each.why,
-                evicts=not each.is_unread and (must or requires_limit(each.use.pod.annotations)),
+                evicts=each.fault is Fault.CHANGED
+                or (each.fault is Fault.MISSING and (must or _requires(each.use))),
             )
             for each in missing
         ]
@@ -184,3 +216,7 @@ class Verification:
         if variables.get(ENV_ENFORCED) != BY_DRIVER or not limit.isdecimal():
             return Promise()
         return Promise(frozenset(variables.get(ENV_CARD_UUID, "").split(",")), int(limit))
+
+
+def _requires(use: ContainerUse) -> bool:
+    return requires_limit(use.pod.annotations)

@@ -25,7 +25,9 @@ from gpushare.objects.model import Pod
 
 # Reasons of the condition that never pass by themselves, and those that may.
 LIMIT_MISSING: Final = "MemoryLimitMissing"
-AT_ONCE: Final = frozenset({"AnswerStale", LIMIT_MISSING})
+# Of pods that run, and must not as they do.
+OF_RUNNING: Final = frozenset({LIMIT_MISSING, "MemoryLimitChanged"})
+AT_ONCE: Final = OF_RUNNING | {"AnswerStale"}
 AFTER_A_WHILE: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull", "MemoryNotLimited"})
 NO_DECISION: Final = "NoDecision"  # it never passes, and the kubelet may be about to fail the pod
 MAX_DIGITS: Final = 19
@@ -37,8 +39,8 @@ def why_stuck(pod: Pod, share: Share | None) -> str:
     It is NO_DECISION for a pod that can have no card of its node, except for a static pod, which
     its kubelet would make again. Otherwise it is the reason of the condition if a new decision
     would help: never for a pod with a running container, whatever wrote the condition; nor for one
-    without a controller: nothing would create it again. Only a pod that runs without the memory
-    limit that it requires (LIMIT_MISSING) is evicted in any case.
+    without a controller: nothing would create it again. Only a pod that runs without its memory
+    limit (OF_RUNNING) is evicted in any case.
     """
     if share is not None and share.starts_nowhere:
         is_staying = pod.metadata.deletion_timestamp is None and not pod.is_static
@@ -49,7 +51,7 @@ def why_stuck(pod: Pod, share: Share | None) -> str:
     if pod.is_terminal or pod.is_static or pod.metadata.deletion_timestamp is not None:
         return ""
     reason = condition.reason or ""
-    if reason != LIMIT_MISSING and (pod.runs or not pod.has_controller):
+    if reason not in OF_RUNNING and (pod.runs or not pod.has_controller):
         return ""
     return reason if reason in AT_ONCE or reason in AFTER_A_WHILE else ""
 

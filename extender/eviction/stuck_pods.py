@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
-from extender.eviction.rules import LIMIT_MISSING, NO_DECISION, StuckPods
+from extender.eviction.rules import LIMIT_MISSING, NO_DECISION, OF_RUNNING, StuckPods
 from extender.metrics.counters import EVICTIONS
 from extender.watch.events import Notice
 from gpushare.clock import Clock
@@ -46,8 +46,8 @@ class Evictions:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         is_evicted = False
         try:
-            # A pod with the condition LIMIT_MISSING runs already, and its status may change often.
-            any_version = self._any_version or why == LIMIT_MISSING
+            # A pod that runs already may change often.
+            any_version = self._any_version or why in OF_RUNNING
             await self._kube.evict_pod(pod, any_version=any_version)
         except NotFound:
             log.info("pod is gone already", extra=about)

@@ -48,7 +48,6 @@ class _Inventory(msgspec.Struct, omit_defaults=True):
     runtime_classes: list[str] = msgspec.field(name="runtimeClasses", default_factory=list)
     leaving: bool = False
     next_index: int = msgspec.field(name="nextIndex", default=0)
-    pod_variables_win: bool = msgspec.field(name="podVariablesWin", default=False)
     reserve: str = ""
 
 
@@ -64,7 +63,6 @@ def encode(inventory: Inventory) -> str:
             runtime_classes=sorted(inventory.runtime_classes),
             leaving=inventory.is_leaving,
             next_index=inventory.next_index,
-            pod_variables_win=inventory.pod_variables_win,
             reserve=inventory.reserve,
         )
     ).decode()
@@ -100,7 +98,6 @@ def decode(text: str) -> Inventory:
         runtime_classes=frozenset(wire.runtime_classes),
         is_leaving=wire.leaving,
         next_index=wire.next_index,
-        pod_variables_win=wire.pod_variables_win,
         reserve=wire.reserve,
     )
 

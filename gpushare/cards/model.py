@@ -64,7 +64,7 @@ class Inventory:
     state neither.
     ``is_leaving``: the plugin is about to end without a successor, so the node takes no new pods.
     ``next_index``: the least index of a new card; below it are indexes of cards that were
-    forgotten. ``pod_variables_win``: a variable that a pod sets itself overrides the plugin's.
+    forgotten.
     ``reserve``: what each card keeps unshared beside the driver's own, as set; empty for nothing.
     """
 
@@ -77,7 +77,6 @@ class Inventory:
     runtime_classes: frozenset[str] = frozenset()
     is_leaving: bool = False
     next_index: int = 0
-    pod_variables_win: bool = False
     reserve: str = ""
 
     def by_uuid(self, uuid: str) -> Card | None:

@@ -126,7 +126,7 @@ def why_unserved(inventory: Inventory, request: Request, unit_mib: int) -> Reaso
         return WRONG_UNIT
     if request.sets_cards and inventory.binding == EARLY_BINDING:
         return SETS_CARDS
-    if request.sets_limits and (inventory.binding == EARLY_BINDING or inventory.pod_variables_win):
+    if request.sets_limits:
         return SETS_LIMITS
     return why_not_injected(inventory.injection, inventory.runtime_classes, request)
 

@@ -29,8 +29,8 @@ SETS_CARDS: Final = Reason(
     "pod sets NVIDIA_VISIBLE_DEVICES itself, which early binding on the node cannot overrule"
 )
 SETS_LIMITS: Final = Reason(
-    "pod sets NVIDIA_GPU_MEMORY_REQUEST or NVIDIA_GPU_MEMORY_LIMIT itself, which early binding and "
-    "CRI-O on the node cannot overrule: remove the variable"
+    "pod sets NVIDIA_GPU_MEMORY_REQUEST or NVIDIA_GPU_MEMORY_LIMIT itself, which would take memory "
+    "from other pods: remove the variable"
 )
 NEEDS_RUNTIME: Final = Reason(
     "node gives GPUs through NVIDIA's runtime, which the pod does not run under: set "

@@ -61,7 +61,6 @@ def look(
         inventory.unit_mib == unit_mib
         and inventory.binding != EARLY_BINDING
         and not inventory.injection
-        and not inventory.pod_variables_win
     )
     cards, is_less = FreeCards(account, expected, left), bool(expected)
     return Look(None, cards, is_less, is_plain, _state_of(cards, is_less=is_less))
@@ -76,7 +75,6 @@ def _state_of(cards: FreeCards, *, is_less: bool) -> object:
             inventory.binding,
             inventory.injection,
             inventory.runtime_classes,
-            inventory.pod_variables_win,
             cards.left,
             tuple([(place.free, place.number) for place in cards.places]) if is_less else None,
             *[
@@ -135,7 +133,7 @@ def decide(
     if cards is None:
         return look.closed or NO_CARDS
     account = cards.account
-    if not look.is_plain:
+    if not look.is_plain or request.sets_limits:
         reason = card_choice.why_unserved(account.inventory, request, unit_mib)
         if reason is not None:
             return reason

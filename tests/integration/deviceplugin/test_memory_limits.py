@@ -19,10 +19,7 @@ from gpushare.objects.model import (
     ContainerState,
     ContainerStatus,
     EnvVar,
-    Node,
-    NodeStatus,
-    NodeSystemInfo,
-    ObjectMeta,
+    PodCondition,
 )
 from gpushare.objects.scheduling import Present
 from tests.fakes.driver import card
@@ -145,7 +142,7 @@ async def test_without_nvidias_hook_nothing_is_limited_and_the_inventory_says_wh
     await eventually(lambda: "install NVIDIA's container toolkit 1.20.1" in stated(plugin)[0][1])
     wanted = pod("a", 8, cards=(FIRST,))
     await kubelet.run(wanted)
-    assert limits(plugin, kubelet, wanted) == ("0", "16276")
+    assert limits(plugin, kubelet, wanted) == ("0", None)
     assert "hooks" not in edits(folder)
     (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
     await is_stated(plugin, "driver", "driver")
@@ -153,17 +150,25 @@ async def test_without_nvidias_hook_nothing_is_limited_and_the_inventory_says_wh
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("inject", ["auto", "runtime", "runtime-cdi"])
-async def test_where_limits_are_off_every_container_reserves_nothing_and_may_use_the_whole_gpu(
+async def test_where_limits_are_off_every_container_reserves_nothing_and_is_not_limited(
     start, kubelet, folder, inject, choice
 ) -> None:
     (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
     plugin = await start(*ABLE, inject=inject, nvidia_cdi_dirs=(folder,), memory_limit="off")
     plugin.binding.now = CHOICES[choice]
     assert stated(plugin) == [("nothing", "--memory-limit=off is set")] * 2
-    one, two = pod("a", 8, cards=(FIRST,)), pod("b", 8, cards=(FIRST, SECOND), labels=TWO)
-    for owner, whole in ((one, "16276"), (two, "81920")):
+    for owner in (pod("a", 8, cards=(FIRST,)), pod("b", 8, cards=(FIRST, SECOND), labels=TWO)):
         await kubelet.run(owner)
-        assert limits(plugin, kubelet, owner) == ("0", whole)
+        assert limits(plugin, kubelet, owner) == ("0", None)
+
+
+async def test_where_nothing_is_limited_no_container_has_the_hook_that_obeys_its_image(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    await start(*ABLE, inject="cdi", nvidia_cdi_dirs=(folder,), memory_limit="off")
+    await kubelet.run(pod("a", 8, cards=(FIRST,)))
+    assert edits(folder)["hooks"] == []
 
 
 async def test_with_early_binding_nothing_is_limited_and_the_inventory_says_why(
@@ -174,7 +179,7 @@ async def test_with_early_binding_nothing_is_limited_and_the_inventory_says_why(
     await eventually(lambda: "with early binding" in stated(plugin)[0][1])
     wanted = pod("a", 8, cards=(FIRST,))
     await kubelet.run(wanted)
-    assert limits(plugin, kubelet, wanted) == ("0", "16276")
+    assert limits(plugin, kubelet, wanted) == ("0", None)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -214,7 +219,22 @@ async def test_limits_that_the_plugin_cannot_read_are_set_and_not_promised(
     assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "nothing"
 
 
-async def test_a_restarted_container_has_what_the_driver_can_now(start, kubelet, folder) -> None:
+async def test_allocate_answers_with_the_limit_because_the_hook_takes_the_first_variable(
+    start, kubelet, folder
+) -> None:
+    """With containerd those of the pod and of CDI files come later."""
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,))
+    await is_stated(plugin, "driver", "driver")
+    two = pod("b", 6, cards=(FIRST, SECOND), labels=TWO)
+    await kubelet.admit(two)
+    envs = kubelet.answer(two).envs
+    assert [envs[name] for name in LIMITS] == ["0", "3072"]
+
+
+async def test_an_answer_with_a_limit_is_stale_once_the_driver_can_limit_no_longer(
+    start, kubelet, folder
+) -> None:
     (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
     plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,))
     await is_stated(plugin, "driver", "driver")
@@ -222,8 +242,8 @@ async def test_a_restarted_container_has_what_the_driver_can_now(start, kubelet,
     await kubelet.run(wanted)
     plugin.driver.shown = (card(0, why_no_limit=UNABLE), card(1, 81_920, why_no_limit=UNABLE))
     await is_stated(plugin, "nothing", "nothing")
-    await kubelet.pre_start(wanted)
-    assert limits(plugin, kubelet, wanted) == (None, None)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"it cannot now.* so delete the pod"):
+        await kubelet.pre_start(wanted)
 
 
 async def test_a_pod_that_requires_a_limit_does_not_start_without_one(
@@ -263,7 +283,7 @@ async def test_a_node_that_must_limit_and_cannot_takes_no_pods_and_starts_none(
     plugin.driver.shown = (card(0, why_no_limit=UNABLE), ABLE[1])
     await eventually(lambda: UNABLE in plugin.cards.why_blocked)
     assert not any(card.is_healthy for card in plugin.cards.inventory.cards)
-    with pytest.raises(grpc.aio.AioRpcError, match="must limit its memory"):
+    with pytest.raises(grpc.aio.AioRpcError, match="it cannot now"):
         await kubelet.pre_start(wanted)
     plugin.driver.shown = ABLE
     await eventually(lambda: not plugin.cards.why_blocked)
@@ -285,43 +305,12 @@ async def test_a_container_is_told_what_limits_it_and_what_it_can_allocate(
 
 
 @pytest.mark.parametrize("name", LIMITS)
-@pytest.mark.parametrize("choice", ["early", "both"])
-async def test_early_binding_refuses_a_pod_that_sets_one_itself(
-    start, kubelet, choice, name
-) -> None:
-    plugin = await start(*ABLE, binding="early")
+@pytest.mark.parametrize("choice", CHOICES)
+async def test_a_pod_that_sets_one_itself_is_refused(start, kubelet, choice, name) -> None:
+    plugin = await start(*ABLE)
     plugin.binding.now = CHOICES[choice]
     with pytest.raises(Rejected, match=f"container app-0 sets .*{name}.* remove the variable"):
         await kubelet.admit(setting(pod("a", 8, cards=(FIRST,)), name))
-
-
-@pytest.mark.parametrize("inject", ["auto", "cdi"])
-async def test_cri_o_refuses_a_pod_that_sets_one_itself_and_the_extender_learns_that(
-    start, kubelet, folder, quick, inject
-) -> None:
-    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
-    plugin = await start(*ABLE, inject=inject, nvidia_cdi_dirs=(folder,))
-    own = setting(pod("a", 8, cards=(FIRST,)))
-    await kubelet.admit(own)  # nothing is known about the runtime yet
-    info = NodeSystemInfo("cri-o://1.34.0", "v1.34.4")
-    plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
-    with pytest.raises(grpc.aio.AioRpcError, match="sets NVIDIA_GPU_MEMORY_REQUEST or"):
-        await kubelet.pre_start(own)
-    with pytest.raises(Rejected, match="sets NVIDIA_GPU_MEMORY_REQUEST or"):
-        await kubelet.admit(setting(pod("b", 7, cards=(FIRST,)), LIMITS[1]))
-    await eventually(lambda: plugin.cards.inventory.pod_variables_win)
-
-
-async def test_containerd_overrules_a_pod_that_sets_one_itself(start, kubelet, folder) -> None:
-    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
-    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,))
-    await is_stated(plugin, "driver", "driver")
-    info = NodeSystemInfo("containerd://2.2.0", "v1.34.4")
-    plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
-    wanted = setting(pod("a", 8, cards=(FIRST,)))
-    await kubelet.run(wanted)
-    assert limits(plugin, kubelet, wanted) == ("0", "8192")
-    assert not plugin.cards.inventory.pod_variables_win
 
 
 def measured(plugin, *owners, limit_mib: int | None) -> Usage:
@@ -347,6 +336,11 @@ def started(owner):
     return NodePod.of(msgspec.structs.replace(owner, status=status))
 
 
+def with_condition(owner, condition: PodCondition):
+    status = msgspec.structs.replace(owner.status, conditions=(condition,))
+    return NodePod.of(msgspec.structs.replace(owner, status=status))
+
+
 @pytest.fixture
 async def limiting(start, folder):
     """A plugin on a node whose driver limits memory."""
@@ -358,6 +352,10 @@ async def limiting(start, folder):
 
 def events(plugin) -> list[tuple[str, str]]:
     return [(each["reason"], each["message"]) for each in plugin.writes.events]
+
+
+def conditions(plugin) -> list[tuple[str, str]]:
+    return [(each.status, each.reason) for _, each in plugin.writes.conditions]
 
 
 async def test_a_limit_that_is_in_force_is_not_reported(limiting, kubelet) -> None:
@@ -380,10 +378,104 @@ async def test_a_missing_limit_is_told_once_and_a_pod_that_requires_it_must_go(
         limiting.verification.check(measured(limiting, one, strict, limit_mib=None))
     await eventually(lambda: len(events(limiting)) == 2 and limiting.writes.conditions)
     assert {reason for reason, _ in events(limiting)} == {"MemoryLimitMissing"}
-    assert "should be limited to 8192 MiB" in events(limiting)[0][1]
+    assert "was given 8192 MiB" in events(limiting)[0][1]
     ((uid, condition),) = limiting.writes.conditions
     assert (uid, condition.status, condition.reason) == (strict.uid, "False", "MemoryLimitMissing")
     assert REGISTRY.get_sample_value("gpushare_deviceplugin_limits_missing") == 2
+
+
+async def test_a_container_whose_image_changes_its_limit_must_go_whatever_its_pod_requires(
+    limiting, kubelet
+) -> None:
+    owner = pod("a", 8, cards=(FIRST,))
+    await kubelet.run(owner)
+    limiting.watch.changed(started(owner))
+    limiting.verification.check(measured(limiting, owner, limit_mib=16_000))
+    await eventually(lambda: conditions(limiting) == [("False", "MemoryLimitChanged")])
+    assert [reason for reason, _ in events(limiting)] == ["MemoryLimitChanged"]
+
+
+async def test_the_start_of_another_container_does_not_hide_that_a_limit_is_missing(
+    limiting, kubelet
+) -> None:
+    strict = requiring(pod("b", [8, 3], cards=(SECOND,)))
+    await kubelet.run(strict)
+    limiting.watch.changed(started(strict))
+    rows = measured(limiting, strict, limit_mib=None).containers
+    limiting.verification.check(Usage(rows[:1]))
+    await eventually(lambda: conditions(limiting))
+    await kubelet.pre_start(strict, "app-1")
+    limiting.verification.check(Usage(rows[:1]))
+    assert set(conditions(limiting)) == {("False", "MemoryLimitMissing")}
+    condition = limiting.writes.conditions[0][1]
+    limiting.watch.changed(with_condition(started(strict), condition))
+    limiting.verification.check(Usage())
+    await eventually(lambda: conditions(limiting)[-1][0] == "True")
+
+
+async def test_a_restarted_plugin_leaves_the_condition_until_it_has_measured(
+    limiting, kubelet
+) -> None:
+    strict = requiring(pod("b", 8, cards=(SECOND,)))
+    await kubelet.run(strict)
+    missing = PodCondition("gpushare.aliyun.com/CardUsable", "False", "MemoryLimitMissing", "x")
+    limiting.watch.changed(with_condition(started(strict), missing))
+    other = pod("c", 1, cards=(FIRST,))
+    refused = PodCondition("gpushare.aliyun.com/CardUsable", "False", "CardUnhealthy", "x")
+    limiting.watch.changed(with_condition(started(other), refused))
+    await eventually(lambda: conditions(limiting))
+    assert {uid for uid, _ in limiting.writes.conditions} == {other.uid}
+    limiting.verification.check(Usage())
+    await eventually(lambda: strict.uid in {uid for uid, _ in limiting.writes.conditions})
+
+
+async def test_a_limit_that_cannot_be_read_evicts_nobody_and_ends_the_promise(
+    limiting, kubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr("deviceplugin.usage.verification.UNREAD_SECONDS", 0.0)
+    strict = requiring(pod("b", 8, cards=(SECOND,)))
+    await kubelet.run(strict)
+    limiting.watch.changed(started(strict))
+    rows = measured(limiting, strict, limit_mib=None).containers
+    unread = [replace(row, limit=MemoryLimit(why_unknown="no permission")) for row in rows]
+    limiting.verification.check(Usage(tuple(unread)))
+    await eventually(lambda: events(limiting))
+    assert "its limit cannot be read (no permission)" in events(limiting)[0][1]
+    assert conditions(limiting) == []
+    assert "no permission" in stated(limiting)[1][1]
+    limiting.verification.check(measured(limiting, strict, limit_mib=8192))
+    await is_stated(limiting, "driver", "driver")
+
+
+async def test_containers_with_the_same_devices_keep_their_own_variables(
+    start, kubelet, folder
+) -> None:
+    """The kubelet gives an init container's devices to a container, and both have one CDI file."""
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), framework_limits=True)
+    owner = setting(pod("a", 8, cards=(FIRST,)), "XLA_PYTHON_CLIENT_MEM_FRACTION")
+    init = msgspec.structs.replace(owner.spec.containers[0], name="init-0", env=None)
+    spec = msgspec.structs.replace(owner.spec, init_containers=(init,))
+    owner = NodePod.of(msgspec.structs.replace(owner, spec=spec))
+    await kubelet.admit(owner)
+    await kubelet.pre_start(owner, "init-0")
+    found = environment(plugin, kubelet, owner, "app-0")
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in found
+    assert "PYTORCH_ALLOC_CONF" in found
+
+
+async def test_a_container_that_was_allocated_before_limits_does_not_start_where_it_needs_one(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,))
+    await is_stated(plugin, "driver", "driver")
+    plugin.binding.now = CHOICES["early"]
+    owner = pod("a", 8, cards=(FIRST,))
+    await kubelet.admit(owner)
+    plugin.binding.now = CHOICES["late"]
+    plugin.watch.changed(requiring(owner))
+    with pytest.raises(grpc.aio.AioRpcError, match="was allocated before it could"):
+        await kubelet.pre_start(owner)
 
 
 async def test_a_container_that_was_promised_no_limit_is_not_missed_one(

@@ -75,13 +75,10 @@ def test_a_node_that_binds_late_from_now_on_takes_it(bench) -> None:
 
 @pytest.mark.parametrize("init", [False, True])
 @pytest.mark.parametrize("name", ["NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"])
-def test_a_memory_limit_of_its_own_fits_where_the_plugin_overrules_it(bench, name, init) -> None:
-    bench.cluster.node_changed(restocked(node("cri-o", 16), pod_variables_win=True))
-    found = bench.cluster.scheduling.filter(
-        pod("PATH", name, init=init), ["n", "early", "older", "cri-o"]
-    )
-    assert found.fitting == ["n", "older"]
-    assert found.final == {"early": SETS_LIMITS.text, "cri-o": SETS_LIMITS.text}
+def test_a_pod_with_a_memory_limit_of_its_own_fits_nowhere(bench, name, init) -> None:
+    found = bench.cluster.scheduling.filter(pod("PATH", name, init=init), ["n", "early", "older"])
+    assert found.fitting == []
+    assert found.final == dict.fromkeys(["n", "early", "older"], SETS_LIMITS.text)
 
 
 def test_a_memory_limit_in_a_container_without_gpu_memory_is_nobodys_matter(bench) -> None:

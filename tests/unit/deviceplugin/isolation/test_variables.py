@@ -35,7 +35,7 @@ def fraction(found: dict[str, str]) -> float:
 
 
 def test_frameworks_are_told_the_part_of_the_gpu_that_is_left_beside_cudas_context():
-    found = FRAMEWORKS.variables([LARGE], 8192, ())
+    found = FRAMEWORKS.variables([LARGE], 8192, (), {})
     assert fraction(found) == pytest.approx((8192 - CONTEXT_MIB) / 81_559, abs=1e-4)
     assert found["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "framework"
@@ -44,7 +44,7 @@ def test_frameworks_are_told_the_part_of_the_gpu_that_is_left_beside_cudas_conte
 @given(st.integers(1, 81_559), st.sampled_from([[SMALL], [LARGE], [SMALL, LARGE]]))
 def test_no_framework_may_use_more_than_the_share_of_any_gpu(share_mib, cards):
     share_mib = min(share_mib, *(card.memory_mib for card in cards))
-    found = FRAMEWORKS.variables(cards, share_mib, ())
+    found = FRAMEWORKS.variables(cards, share_mib, (), {})
     allocatable = int(found["ALIYUN_COM_GPU_MEM_ALLOCATABLE"])
     assert 0 <= allocatable < share_mib
     if allocatable:
@@ -53,10 +53,15 @@ def test_no_framework_may_use_more_than_the_share_of_any_gpu(share_mib, cards):
         assert set(found) == OF_EVERY_CONTAINER
 
 
-def test_a_limited_container_sees_its_limit_as_the_whole_gpu():
-    found = Enforcement(is_limited=True, by_frameworks=True).variables([LARGE], 8192, ())
-    assert fraction(found) == pytest.approx((8192 - CONTEXT_MIB) / 8192, abs=1e-4)
-    assert found["NVIDIA_GPU_MEMORY_LIMIT"] == "8192"
+def test_a_limited_container_sees_its_limit_as_the_whole_gpu_and_its_framework_is_told_nothing():
+    found = Enforcement(is_limited=True, by_frameworks=True).variables([LARGE], 8192, (), {})
+    assert found == {
+        "NVIDIA_GPU_MEMORY_REQUEST": "0",
+        "NVIDIA_GPU_MEMORY_LIMIT": "8192",
+        "ALIYUN_COM_GPU_MEM_ENFORCED": "driver",
+        "ALIYUN_COM_GPU_MEM_ALLOCATABLE": "7680",
+        "ALIYUN_COM_GPU_MEM_FRACTION": "0.9375",
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,15 +78,24 @@ def test_a_limited_container_sees_its_limit_as_the_whole_gpu():
 )
 def test_a_variable_of_the_pods_own_is_left_alone_and_what_it_undoes_is_not_promised(own, left):
     container = Container("main", env=(EnvVar("PATH", "x"), EnvVar(own, "y")))
-    found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container))
+    found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container), {})
     assert {name for name in found if not name.startswith("ALIYUN")} == left
     assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "nothing"
 
 
 def test_a_container_whose_variables_come_from_elsewhere_is_left_alone():
     container = Container("main", env_from=(Present(),))
-    found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container))
+    found = FRAMEWORKS.variables([LARGE], 8192, own_variables(container), {})
     assert set(found) == OF_EVERY_CONTAINER
+
+
+def test_what_the_kubelet_repeats_holds_and_ends_the_promise_if_it_is_less():
+    limited = Enforcement(is_limited=True)
+    found = limited.variables([LARGE], 8192, (), {"NVIDIA_GPU_MEMORY_LIMIT": "8192"})
+    assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "driver"
+    found = limited.variables([LARGE], 8192, (), {"NVIDIA_GPU_MEMORY_LIMIT": "9000"})
+    assert found["NVIDIA_GPU_MEMORY_LIMIT"] == "9000"
+    assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "nothing"
 
 
 def read(filler: int, **container: object) -> Container:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deviceplugin.errors
-from extender.eviction.rules import AFTER_A_WHILE, AT_ONCE, LIMIT_MISSING, StuckPods, why_stuck
+from extender.eviction.rules import AFTER_A_WHILE, AT_ONCE, OF_RUNNING, StuckPods, why_stuck
 from gpushare.contract import ANNOTATION_MIRROR, CONDITION_CARD_USABLE
 from gpushare.objects.model import ContainerState, ContainerStatus, OwnerReference, PodCondition
 from gpushare.objects.scheduling import Present
@@ -46,10 +46,11 @@ def test_it_is_not_stuck_if(changed):
     assert why_stuck(waiting(**({"reason": "AnswerStale"} | changed)), None) == ""
 
 
-def test_a_pod_that_runs_without_the_limit_that_it_requires_is_stuck():
-    assert why_stuck(waiting(reason=LIMIT_MISSING, runs=True, owned=False), None) == LIMIT_MISSING
+@pytest.mark.parametrize("reason", sorted(OF_RUNNING))
+def test_a_pod_that_runs_without_its_limit_is_stuck(reason):
+    assert why_stuck(waiting(reason=reason, runs=True, owned=False), None) == reason
     static = {"annotations": {ANNOTATION_MIRROR: "x"}}
-    assert why_stuck(waiting(reason=LIMIT_MISSING, runs=True, **static), None) == ""
+    assert why_stuck(waiting(reason=reason, runs=True, **static), None) == ""
 
 
 def test_an_unbound_pod_or_one_that_has_ended_is_not_stuck():
