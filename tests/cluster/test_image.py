@@ -24,6 +24,7 @@ from localcluster import cgroups
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, Gpushare, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
+from localcluster.versions import Version
 from localcluster.wait import patient, wait_until
 from localcluster.workloads import Workloads
 from localcluster.workloads import pod as described
@@ -39,6 +40,7 @@ pytestmark = pytest.mark.cluster
 HALF = CARD_MIB // 2
 SECOND = "gpushare-scheduler"
 FILES = {EXTENDER: "extender", PLUGIN: "deviceplugin"}
+RECURSIVE = Version(31)  # the first whose API server keeps recursiveReadOnly
 CARDS_OF_THE_STAND_IN = {
     "target": {"kind": "DaemonSet", "name": PLUGIN},
     "patch": """\
@@ -122,6 +124,20 @@ def test_both_halves_run_with_the_privileges_of_their_manifests(shipped: Gpushar
             assert status["Uid"].split()[0] == user
             assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
             assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_the_plugin_sees_the_cgroups_of_pods_and_can_change_none(shipped: Gpushare):
+    for found in pods_of(shipped, PLUGIN):
+        name, uid = found["metadata"]["name"], found["metadata"]["uid"]
+        look = ["find", "/sys/fs/cgroup", "-type", "d", "-name", f"pod{uid}"]
+        assert kubectl(shipped, "exec", name, "--", *look).split()
+        if shipped.cluster.version < RECURSIVE:
+            continue
+        mounts = kubectl(shipped, "exec", name, "--", "cat", "/proc/1/mountinfo").splitlines()
+        options = {words[4]: words[5].split(",") for words in map(str.split, mounts)}
+        below = {place for place in options if place.startswith("/sys/fs/cgroup")}
+        assert below
+        assert [place for place in below if "ro" not in options[place]] == []
 
 
 def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped: Gpushare):

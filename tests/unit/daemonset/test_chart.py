@@ -40,6 +40,7 @@ SAME: dict[str, dict[str, Any]] = {
     "daemonset/components/default-runtime": {"plugin": {"runtimeClassName": ""}},
     "daemonset/components/driver-root": {"plugin": {"driverRoot": DRIVER}},
     "daemonset/components/early-binding": {"plugin": {"binding": "early"}},
+    "daemonset/components/framework-limits": {"plugin": {"frameworkLimits": True}},
     "daemonset/components/gates": {"gates": {"enabled": True, "by": "policy"}},
     "daemonset/components/gates-webhook": {
         "gates": {"enabled": True, "by": "webhook"},
@@ -170,7 +171,14 @@ def test_the_chart_renders_the_objects_of_an_overlay_or_component(render, folder
 
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_the_chart_renders_a_second_scheduler_with_components(render_own, binding):
-    names = (binding, "driver-root", "network-policy", "process-memory", "signed-kubelet")
+    names = (
+        binding,
+        "driver-root",
+        "framework-limits",
+        "network-policy",
+        "process-memory",
+        "signed-kubelet",
+    )
     wanted = render_own(own(*names, resource=SECOND))
     values = merged(
         {"scheduler": "second"}, *(SAME[f"daemonset/components/{each}"] for each in names)
@@ -362,6 +370,9 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
         ({"units": "GiB"}, "additional properties 'units' not allowed"),
         ({"unit": "GB"}, "at '/unit': 'GB' does not match"),
         ({"reserved": "some"}, "at '/reserved'"),
+        ({"reserve": "512"}, "at '/reserve'"),
+        ({"reserve": 512}, "at '/reserve'"),
+        ({"memoryLimit": True}, "at '/memoryLimit': value must be one of 'auto', 'off', 'require'"),
         ({"certificates": {"source": "self"}}, "at '/certificates/source': value must be one of"),
         (
             {"certificates": {"issuer": {"kind": "ClusterIssuer"}}},

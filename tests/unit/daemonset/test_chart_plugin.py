@@ -18,6 +18,10 @@ pytestmark = pytest.mark.usefixtures("helm")
 VALUES: list[tuple[dict[str, Any], dict[str, str | bool]]] = [
     ({"unit": "MiB"}, {"--memory-unit": "MiB"}),
     ({"reserved": 500}, {"--reserved": "500"}),
+    ({"reserve": "3%"}, {"--reserve": "3%"}),
+    ({"reserve": 0}, {"--reserve": "0"}),
+    ({"memoryLimit": "require"}, {"--memory-limit": "require"}),
+    ({"memoryLimit": False}, {"--memory-limit": "off"}),  # how YAML reads off without quotes
     ({"plugin": {"binding": "early"}}, {"--binding": "early"}),
     ({"plugin": {"inject": "runtime"}}, {"--inject": "runtime"}),
     (
@@ -26,6 +30,7 @@ VALUES: list[tuple[dict[str, Any], dict[str, str | bool]]] = [
     ),
     ({"plugin": {"simulatedGpus": [1024, 2048]}}, {"--simulated-gpus": "1024,2048"}),
     ({"plugin": {"processMemory": True}}, {"--process-memory": True}),
+    ({"plugin": {"frameworkLimits": True}}, {"--framework-limits": True}),
     ({"plugin": {"signedKubelet": True}}, {"--kubelet-tls": "ca"}),
     ({"plugin": {"startupTaint": True}}, {"--startup-taint": True}),
     ({"plugin": {"logLevel": "debug"}}, {"--log-level": "debug"}),
@@ -33,6 +38,7 @@ VALUES: list[tuple[dict[str, Any], dict[str, str | bool]]] = [
     ({"plugin": {"paths": {"cdi": "/var/cdi"}}}, {"--cdi-dir": "/var/cdi"}),
     ({"plugin": {"paths": {"nvidiaCdi": ["/a", "/b"]}}}, {"--nvidia-cdi-dirs": "/a,/b"}),
     ({"plugin": {"paths": {"state": "/data/gpus"}}}, {"--state-dir": "/data/gpus"}),
+    ({"plugin": {"paths": {"cgroup": "/opt/cgroup"}}}, {"--cgroup-dir": "/opt/cgroup"}),
     (
         {"plugin": {"paths": {"kubeletCertificate": "/k/kubelet.crt"}}},
         {"--kubelet-certificate": "/k/kubelet.crt"},
@@ -106,6 +112,7 @@ OTHERS = {
     "cdi": "/var/cdi/dynamic",
     "nvidiaCdi": ["/var/cdi/static", "/var/cdi/dynamic", "/run/cdi"],
     "state": "/data/gpushare",
+    "cgroup": "/opt/cgroup",
     "kubeletCertificate": "/opt/kubelet/pki/kubelet.crt",
 }
 
@@ -129,7 +136,7 @@ def test_every_path_that_the_plugin_uses_is_mounted_from_the_same_place(plugin):
     assert {hosts[each["name"]] for each in mounts.values()} == set(mounts)
     writable = {str(getattr(found, name)) for name in FOLDERS}
     assert {path for path, each in mounts.items() if not each.get("readOnly")} == writable
-    read = {str(each) for each in found.nvidia_cdi_dirs}
+    read = {str(each) for each in (found.cgroup_dir, *found.nvidia_cdi_dirs)}
     if str(found.kubelet_certificate) != "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt":
         read.add(str(found.kubelet_certificate))
     assert set(mounts) == writable | read

@@ -21,6 +21,7 @@ from extender.server.paths import GATING
 from extender.settings.configuration import Configuration
 from extender.settings.file import parse as parse_configuration
 from gpushare.annotations.pod_annotations import decision_annotations, request_of
+from gpushare.cards.reserve import NO_RESERVE
 from gpushare.contract import (
     ANNOTATION_EVICTING,
     ANNOTATION_GANG,
@@ -597,6 +598,10 @@ def test_the_plugin_has_the_folders_that_it_uses_and_no_private_key(render, fold
     writable = {each["mountPath"] for each in mounts.values() if not each.get("readOnly")}
     used = {str(settings.device_plugin_dir), str(settings.cdi_dir), str(settings.state_dir)}
     assert writable - {"/dev"} == used
+    assert mounts["cgroup"]["mountPath"] == paths["cgroup"] == str(settings.cgroup_dir)
+    is_unknown = folder.endswith(("before-1.30", "migrating"))  # Kubernetes 1.29 rejects the field
+    wanted = None if is_unknown else "IfPossible"
+    assert mounts["cgroup"].get("recursiveReadOnly") == wanted
     pki = {path for path in paths.values() if "/pki" in path}
     is_known_by_authority = folder.endswith("signed-kubelet")
     assert pki == (set() if is_known_by_authority else {str(settings.kubelet_certificate)})
@@ -628,6 +633,8 @@ def test_only_its_component_changes_a_setting(render, folder):
     settings = plugin_settings(objects)
     assert settings.binding == ("early" if folder.endswith("early-binding") else "auto")
     assert settings.reads_process_memory is folder.endswith("process-memory")
+    assert settings.framework_limits is folder.endswith("framework-limits")
+    assert (settings.memory_limit, settings.reserve) == ("auto", NO_RESERVE)
     assert bool(settings.simulated_mib) is folder.endswith("simulated-gpus")
     has_policies = any(each.startswith("ValidatingAdmission") for each in objects.kinds())
     assert has_policies is not folder.endswith(("before-1.30", "migrating"))
@@ -686,7 +693,14 @@ def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_tai
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
-    others = {"before-1.30", "network-policy", "preemption", "process-memory", "signed-kubelet"}
+    others = {
+        "before-1.30",
+        "framework-limits",
+        "network-policy",
+        "preemption",
+        "process-memory",
+        "signed-kubelet",
+    }
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root", "simulated-gpus"}
     # before-1.30 has no place for them.
     with_policies = {
