@@ -84,9 +84,11 @@ bench-placement: setup  ## measure how much of the GPUs each placement policy al
 pictures: setup  ## take the screenshots of the live page in docs/ again (root, Linux)
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or reason_once or played" tests/integration/extender tests/integration/gpusharectl/test_serve.py
 
-hardware: setup  ## show what the driver of this machine reports, and which GPUs containers get (docs/hardware.md)
+# PyTorch and JAX are those of PYTHON. What is wrong with limits does not hide the node setups.
+hardware: setup  ## show what the driver of this machine reports, whether shares are kept, and which GPUs containers get (docs/hardware.md)
 	$(RUN) python -m bench.hardware
-	$(RUN) python -m tests.trials.hardware
+	@$(RUN) python -m bench.limits --python="$$(command -v $(PYTHON))"; limits=$$?; \
+	$(RUN) python -m tests.trials.hardware && exit $$limits
 
 # The first builder that works: docker counts only with its daemon. BUILDER= (or DOCKER=) names another,
 # BUILD_FLAGS= adds flags for it; docs/image.md.

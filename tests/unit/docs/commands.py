@@ -113,6 +113,8 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--build-arg", "--isolation"),  # docker, buildah
         *("--set", "--values", "--reuse-values", "--take-ownership"),  # helm
         *("--manifest", "--archive"),  # krew
+        *("--no-compile", "--require-hashes", "--only-binary", "--python-version"),  # pip
+        "--target",
         "--check",  # sha256sum
         *("--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
         *("--tail", "--patches", "--from-file", "--replicas"),
