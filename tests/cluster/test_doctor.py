@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.text.amounts import needed_gib
 from gpusharectl.app import cli
+from localcluster.cgroups import running
 from localcluster.errors import CommandError
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, NAMESPACE, Gpushare, gpu_node
 from localcluster.nvml import CardSpec, write_state
@@ -121,15 +124,6 @@ def restart_scheduler(shipped: Gpushare, why: str) -> None:
     wait_until("kube-scheduler to be restarted", old, seconds=60)
 
 
-def process_of(uid: str) -> int:
-    """Return the host's ID of a process of a pod's container."""
-    script = f"cat $(find /sys/fs/cgroup -path '*{uid}*' -name cgroup.procs)"
-    found = subprocess.run(  # noqa: S602 - a fixed line
-        script, shell=True, capture_output=True, text=True, check=True
-    )
-    return int(found.stdout.split()[-1])
-
-
 def test_nothing_is_found_in_a_cluster_that_is_well(shipped, workloads):
     workloads.run(pod("train", ASKED))
     assigned(workloads, "train")
@@ -138,23 +132,39 @@ def test_nothing_is_found_in_a_cluster_that_is_well(shipped, workloads):
 
 def test_top_shows_who_uses_more_than_it_asked_for(shipped, workloads):
     workloads.run(pod("greedy", ASKED), pod("modest", ASKED))
-    uid = workloads.get("greedy")["metadata"]["uid"]
     uuid = workloads.annotations("greedy")["gpushare.aliyun.com/cards"]
-    process = {"uuid": uuid, "pid": process_of(uid), "used_mib": USED, "graphics": 0}
+    (pid,) = running(shipped.cluster.state.cgroup, "workload", "HOSTNAME=greedy")
+    process = {"uuid": uuid, "pid": pid, "used_mib": USED, "graphics": 0}
+    later_us = time.time_ns() // 1000 + 3_600_000_000  # newer than all that was asked for
+    sample = {"uuid": uuid, "pid": pid, "at_us": later_us, "sm": 42}
     path = shipped.cluster.node_folder("n1") / "nvml" / "state"
     cards = [CardSpec(f"GPU-n1-{index}", mem_mib=CARD_MIB) for index in range(2)]
-    write_state(path, cards, processes=[process])
+    write_state(path, cards, processes=[process], samples=[sample])
 
     def first() -> str | None:
         code, text = gpushare(shipped, "top", "-o", "json")
         if code:
             return text
         rows = json.loads(text)["pods"]
-        wanted = ("greedy", USED, ASKED)
-        found = [(row["pod"], row["usedMib"], row["askedMib"]) for row in rows]
-        return None if found[:1] == [wanted] and len(found) == 2 else f"{found}"
+        wanted = [("greedy", USED, ASKED, 42), ("modest", 0, ASKED, None)]
+        keys = ("pod", "usedMib", "askedMib", "smPercent")
+        found = [tuple(row[key] for key in keys) for row in rows]
+        return None if found == wanted else f"{found}"
 
     wait_until("top to show the pod that uses most", first, seconds=40)
+    of_pod = {"namespace": "default", "pod": "greedy", "container": "main"}
+    wanted = {
+        "gpushare_deviceplugin_pod_used_mib": USED,
+        "gpushare_deviceplugin_pod_sm_percent": 42,
+    }
+    page = text_string_to_metric_families(shipped.plugin_metrics("n1"))
+    shown = {
+        each.name: each.value
+        for family in page
+        for each in family.samples
+        if of_pod.items() <= each.labels.items()
+    }
+    assert shown == wanted | {"gpushare_deviceplugin_pod_asked_mib": ASKED}
 
     def unshown() -> str | None:
         code, text = gpushare(shipped, "top", "cards")

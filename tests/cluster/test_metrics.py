@@ -1,13 +1,16 @@
 """What Prometheus would read of a cluster at work is what docs/monitoring.md promises."""
 
 import base64
+import json
 
 import pytest
+import yaml
 
 from extender.server.authorization import Authorizer, Denied, Question
 from gpushare.clock import SystemClock
 from gpushare.kube.client import Kube
 from localcluster.cluster import Cluster
+from localcluster.errors import CommandError
 from localcluster.gpushare import NAMESPACE, ROOT, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
@@ -82,6 +85,23 @@ async def test_the_account_for_prometheus_may_read_metrics_and_nothing_else(gpus
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "-f", objects)
         cluster.kubectl("delete", "-f", "-", stdin=POD_MONITORS)
+
+
+@pytest.mark.parametrize("kind", ["sm", "memory"])
+def test_the_api_server_takes_the_sample_autoscalers(cluster: Cluster, kind: str):
+    """No adapter runs here: what its rules compute is tested with promtool."""
+    path = ROOT / "daemonset" / "samples" / f"hpa-{kind}.yaml"
+    cluster.kubectl("apply", "-f", str(path))
+    try:
+        found = json.loads(cluster.kubectl("get", "hpa", "gpushare-sample", "-o", "json"))
+        wanted = yaml.safe_load(path.read_text())
+        assert found["apiVersion"] == "autoscaling/v2"
+        assert found["spec"] == wanted["spec"]
+        del wanted["spec"]["metrics"][0]["pods"]["target"]["averageValue"]
+        with pytest.raises(CommandError, match="averageValue"):
+            cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(wanted))
+    finally:
+        cluster.kubectl("delete", "-f", str(path))
 
 
 def wait_for_token(cluster: Cluster) -> str:
