@@ -20,7 +20,7 @@ LASTING_SECONDS: Final = 45.0
 REPEAT_SECONDS: Final = 3600.0
 
 # Why a limit is not known.
-CANNOT_LIMIT: Final = "the driver cannot limit the memory of containers on this GPU"
+CANNOT_LIMIT: Final = "the driver offers no limits of memory on this GPU"
 NO_CONTAINER: Final = "no container with a share runs"
 NO_CGROUP: Final = "the cgroup of the container was not found"
 NOT_READ: Final = "the driver has not reported it yet"
@@ -189,8 +189,9 @@ def tally(
     alive = {pod.uid: pod for pod in pods if not pod.is_terminal}
     by_key = {(row.pod.uid, row.container, row.uuid): row for row in rows}
     by_uuid = {reading.uuid: reading for reading in readings}
-    used, others = _memory(by_uuid.values(), alive)
-    sm = _utilization(by_uuid.values(), alive)
+    names = _names(alive.values())
+    used, others = _memory(by_uuid.values(), alive, names)
+    sm = _utilization(by_uuid.values(), alive, names)
     for uid, container, uuid in used.keys() - by_key.keys():
         row = ContainerUse(alive[uid], container, "", uuid, 0)
         by_key[uid, container, uuid] = row
@@ -233,10 +234,9 @@ def _limit(
 
 
 def _memory(
-    readings: Iterable[Reading], alive: Mapping[str, NodePod]
+    readings: Iterable[Reading], alive: Mapping[str, NodePod], names: Mapping[Owner, str]
 ) -> tuple[dict[_Key, int | None], dict[tuple[str, str], int | None]]:
     """Return bytes of pods that live by container and GPU, and those of others."""
-    names = _names(alive.values())
     used: dict[_Key, int | None] = {}
     others: dict[tuple[str, str], int | None] = {}
     for reading in readings:
@@ -256,8 +256,9 @@ def _memory(
     return used, others
 
 
-def _utilization(readings: Iterable[Reading], alive: Mapping[str, NodePod]) -> dict[_Key, int]:
-    names = _names(alive.values())
+def _utilization(
+    readings: Iterable[Reading], alive: Mapping[str, NodePod], names: Mapping[Owner, str]
+) -> dict[_Key, int]:
     sums: dict[_Key, float] = defaultdict(float)
     for reading in readings:
         listed = {process.pid for process in reading.processes or ()}

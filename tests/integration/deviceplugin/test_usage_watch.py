@@ -221,7 +221,7 @@ async def test_overuse_is_one_event_on_the_pod(measured: Measured) -> None:
     assert (reason, kind, name) == ("MemoryOveruse", "Pod", "a")
     assert "uses 1025 MiB" in text
     assert "requested only 1024 MiB" in text
-    assert "No limit is known: the driver cannot limit" in text
+    assert "No limit is known: the driver offers no limits" in text
 
 
 async def test_without_the_hosts_process_ids_pods_have_no_values(
