@@ -17,6 +17,8 @@ from localcluster.health import await_healthy
 from localcluster.images import (
     CUDA_ENVIRONMENT,
     CUDA_WORKLOAD,
+    GREEDY_ENVIRONMENT,
+    GREEDY_WORKLOAD,
     PAUSE,
     SCHEDULER,
     WORKLOAD,
@@ -164,6 +166,7 @@ def _write_images(plan: Plan) -> Path:
         Image(PAUSE, plan.binaries / "pause"),
         Image(WORKLOAD, plan.binaries / "workload"),
         Image(CUDA_WORKLOAD, plan.binaries / "workload", environment=CUDA_ENVIRONMENT),
+        Image(GREEDY_WORKLOAD, plan.binaries / "workload", environment=GREEDY_ENVIRONMENT),
     ]
     if plan.control_plane:
         binary = plan.binaries / controlplane.SCHEDULER

@@ -174,9 +174,9 @@ class Gpushare:
             *arguments,
         ]
         whole = {**_ENVIRONMENT, **cluster.card_environment(node), **(env or {})}
-        command = _python("deviceplugin", words)
         if (cluster.node_folder(node) / memory_limits.HOOK).exists():
-            command = cgroups.as_unified(command)
+            words.append(f"--cgroup-dir={cgroups.unified()}")
+        command = _python("deviceplugin", words)
         cluster.start_program(plugin_of(node), command, node=node, env=whole)
 
     def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 WORKLOAD = "gpushare.local/workload:1"
 CUDA_WORKLOAD = "gpushare.local/cuda-workload:1"
+GREEDY_WORKLOAD = "gpushare.local/greedy-workload:1"
 PAUSE = "gpushare.local/pause:1"
 SCHEDULER = "registry.k8s.io/kube-scheduler"
 
@@ -21,6 +22,9 @@ CUDA_ENVIRONMENT = (
     "CUDA_VERSION=12.6.2",
 )
 """What every image of CUDA has in its configuration."""
+
+GREEDY_ENVIRONMENT = ("NVIDIA_GPU_MEMORY_REQUEST=3000", "NVIDIA_GPU_MEMORY_LIMIT=16000")
+"""What an image has that wants more memory of a GPU than its pod asks for."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 

@@ -123,7 +123,7 @@ def offered(index: int, card: PhysicalCard) -> Card:
 
 def trial_of(card: Card) -> Trial:
     share_mib = card.units // PARTS * UNIT_MIB
-    variables = Enforcement(by_frameworks=True).variables([card], share_mib, ())
+    variables = Enforcement(by_frameworks=True).variables([card], share_mib, (), {})
     return Trial(share_mib, int(variables[ENV_ALLOCATABLE]), variables)
 
 

@@ -17,6 +17,7 @@ import pytest
 from deviceplugin.allocation.rules import Grant
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.spec_files import Given, Specs
+from deviceplugin.isolation.variables import Enforcement
 from gpushare.cards.model import Card, ContainerRequest, Request
 from localcluster import cgroups, driver
 from localcluster.errors import HostError
@@ -76,13 +77,17 @@ class Node:
         (device,) = json.loads(path.read_text())["devices"]
         return device["containerEdits"]
 
-    def start(self, own: dict[str, str], given: dict[str, str]) -> tuple[int, Rows]:
+    def start(
+        self, told: dict[str, str], own: dict[str, str], given: dict[str, str]
+    ) -> tuple[int, Rows]:
         """Start a container with both cards; return the hooks' first error, or 0, and the limits.
 
-        ``own`` are the pod's variables; containerd adds those of the CDI file behind them.
+        Its variables are those of Allocate's answer, of the pod and of the CDI file, in the order
+        that containerd gives them.
         """
         content = self.share(given)
-        variables = [*(f"{name}={value}" for name, value in own.items()), *content["env"]]
+        variables = [f"{name}={value}" for each in (told, own) for name, value in each.items()]
+        variables += content["env"]
         hooks = [each for each in content["hooks"] if "apply-cuda-memory-limits" in each["args"]]
         assert len(hooks) == len(CARDS)
         codes = (
@@ -229,37 +234,50 @@ def test_an_older_driver_fails_a_container_with_variables_and_no_other(older: No
     assert "nvmlDeviceSetMemoryLimits_v1" in done.stderr
 
 
-def given(*, guards: bool) -> dict[str, str]:
-    """Return the plugin's variables for a container with both cards."""
-    request = Request((ContainerRequest("main", 8),), card_count=2)
-    return Grant(pod("a", 8), request, CARDS).environment("main", "cdi", guards=guards)
-
-
+LIMITED = Enforcement(is_limited=True)
+GUARDED = Enforcement(why_not_promised="off", guards=True)
+OPEN = Enforcement(why_not_promised="the driver cannot")
+UNITS = 8  # of both cards together
 OWN = {REQUEST: "70000"}
-FIRST = "the hook takes the first of two variables, which is the pod's"
+SHARE = UNITS * 1024 // len(CARDS)
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        {},
-        pytest.param(OWN, marks=pytest.mark.xfail(reason=FIRST)),
-        pytest.param({LIMIT: "8Gi"}, marks=pytest.mark.xfail(reason=FIRST)),
-    ],
-)
-def test_whatever_a_pod_sets_nothing_is_reserved_and_no_gpu_is_cut(
+def grant() -> Grant:
+    request = Request((ContainerRequest("main", UNITS),), card_count=len(CARDS))
+    return Grant(pod("a", UNITS), request, CARDS, 1024)
+
+
+def given(enforcement: Enforcement) -> dict[str, str]:
+    """Return the plugin's variables for a container with both cards, in its CDI file."""
+    return grant().environment(["main"], "cdi", enforcement)
+
+
+def told(enforcement: Enforcement) -> dict[str, str]:
+    """Return those that Allocate answers with."""
+    return enforcement.for_the_hook(grant().share_mib(UNITS))
+
+
+@pytest.mark.parametrize("own", [{}, OWN, {LIMIT: "8Gi"}, {LIMIT: "99999", REQUEST: "1"}])
+def test_whatever_a_pod_sets_each_card_has_the_limit_and_nothing_is_reserved(
     node: Node, own: dict[str, str]
 ) -> None:
-    code, rows = node.start(own, given(guards=True))
-    assert (code, rows) == (0, [("GPU-a", 0, WHOLE), ("GPU-b", 0, WHOLE)])
+    code, rows = node.start(told(LIMITED), own, given(LIMITED))
+    assert (code, rows) == (0, [("GPU-a", 0, SHARE), ("GPU-b", 0, SHARE)])
+
+
+@pytest.mark.parametrize("own", [{}, OWN])
+def test_where_nothing_is_limited_a_pod_reserves_nothing_either(
+    node: Node, own: dict[str, str]
+) -> None:
+    assert node.start(told(GUARDED), own, given(GUARDED)) == (0, [])
 
 
 def test_without_the_plugins_variables_a_pod_would_reserve_memory(node: Node) -> None:
-    code, rows = node.start(OWN, given(guards=False))
+    code, rows = node.start({}, OWN, given(OPEN))
     assert (code, rows) == (0, [("GPU-a", 70_000, None), ("GPU-b", 70_000, None)])
 
 
 def test_an_older_driver_starts_containers_only_without_the_plugins_variables(older: Node) -> None:
-    assert older.start({}, given(guards=False)) == (0, [])
-    code, rows = older.start({}, given(guards=True))
+    assert older.start({}, {}, given(OPEN)) == (0, [])
+    code, rows = older.start(told(LIMITED), {}, given(LIMITED))
     assert (code != 0, rows) == (True, [])
