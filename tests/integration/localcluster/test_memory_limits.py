@@ -9,19 +9,32 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from deviceplugin.allocation.rules import Grant
+from deviceplugin.cards.survey import Terms, survey
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.spec_files import Given, Specs
+from deviceplugin.driver.interface import PhysicalCard
 from deviceplugin.isolation.variables import Enforcement
-from gpushare.cards.model import Card, ContainerRequest, Request
+from gpushare.cards.model import Card, ContainerRequest, Request, Share
+from gpushare.cards.reserve import parse_reserve
+from gpushare.ledger.ledger import Ledger
 from localcluster import cgroups, driver
 from localcluster.errors import HostError
-from localcluster.nvml import NO_LIMIT, CardSpec, environment, read_limits, write_state
+from localcluster.nvml import (
+    NO_LIMIT,
+    CardSpec,
+    environment,
+    hard_limits,
+    read_limits,
+    write_state,
+)
 from localcluster.toolkit import programs
 from tests.fakes.pods import pod
 
@@ -139,11 +152,11 @@ class Node:
         return {**os.environ, **environment(self.library, self.folder / "state")}
 
 
-@pytest.fixture
-def container() -> Iterator[tuple[Path, int]]:
-    """A process in a leaf of cgroup v2."""
+@contextmanager
+def running(name: str) -> Iterator[tuple[Path, int]]:
+    """Return the leaf of cgroup v2 of a process, and its ID."""
     try:
-        leaf = cgroups.unified() / f"gpushare-limits-{os.getpid()}"
+        leaf = cgroups.unified() / f"gpushare-limits-{os.getpid()}-{name}"
         leaf.mkdir()
     except (HostError, OSError) as problem:
         pytest.skip(f"no cgroup v2 can be used here: {problem}")
@@ -152,6 +165,12 @@ def container() -> Iterator[tuple[Path, int]]:
         yield leaf, process.pid
         process.kill()
     leaf.rmdir()
+
+
+@pytest.fixture
+def container() -> Iterator[tuple[Path, int]]:
+    with running("main") as made:
+        yield made
 
 
 @pytest.fixture
@@ -281,3 +300,70 @@ def test_an_older_driver_starts_containers_only_without_the_plugins_variables(ol
     assert older.start({}, {}, given(OPEN)) == (0, [])
     code, rows = older.start(told(LIMITED), {}, given(LIMITED))
     assert (code != 0, rows) == (True, [])
+
+
+class Walk:
+    """Pods that come and go on the first card of a node, as the ledger has room for them."""
+
+    def __init__(self, node: Node, random: Random) -> None:
+        self.node, self.random = node, random
+        terms = Terms(256, reserve=parse_reserve(random.choice(["0", "512Mi", "3%"])))
+        shown = PhysicalCard("GPU-a", 0, "m", WHOLE, reserved_mib=random.choice([0, 500]))
+        self.inventory = survey(None, [shown], terms).inventory
+        self.least_mib = terms.reserve.of(WHOLE) + (shown.reserved_mib or 0)
+        self.ledger = Ledger()
+        self.ledger.set_inventory("n", self.inventory)
+        self.live: dict[str, ExitStack] = {}
+
+    @property
+    def free(self) -> int:
+        account = self.ledger.account("n")
+        assert account is not None
+        return account.cards[0].free
+
+    def start(self, name: str) -> None:
+        """Start a pod of one or two containers, by NVIDIA's hook for each of them."""
+        most = self.free
+        sizes = [self.random.randint(1, most)]
+        if sizes[0] > 1 and self.random.random() < 0.5:
+            sizes = [sizes[0] - 1, 1]
+        self.ledger.put_share(Share(name, "", name, "n", sum(sizes), ("GPU-a",)))
+        request = Request(tuple(ContainerRequest(f"c{n}", each) for n, each in enumerate(sizes)))
+        grant = Grant(pod(name, sizes), request, self.inventory.cards, self.inventory.unit_mib)
+        self.live[name] = stack = ExitStack()
+        for each in request.containers:
+            leaf, pid = stack.enter_context(running(f"{name}-{each.name}"))
+            variables = grant.environment([each.name], "cdi", LIMITED)
+            words = [f"{key}={value}" for key, value in variables.items()]
+            done = replace(self.node, leaf=leaf, pid=pid).hook(words)
+            assert done.returncode == 0, done.stderr
+
+    def end(self, name: str) -> None:
+        self.live.pop(name).close()
+        self.ledger.remove_share(name)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_limits_on_a_card_are_never_more_than_the_card_less_its_reserve(
+    tmp_path: Path, limiting_library: Path, seed: int
+) -> None:
+    """Read from the stand-in's table."""
+    random = Random(seed)
+    node = Node(tmp_path, limiting_library, tmp_path, 0)
+    node.install(SPECS[:1])
+    walk = Walk(node, random)
+    fullest = 0
+    try:
+        for step in range(25):
+            if walk.live and (not walk.free or random.random() < 0.4):
+                walk.end(random.choice(list(walk.live)))
+            else:
+                walk.start(f"p{step}")
+            now = hard_limits(tmp_path, "GPU-a")
+            assert now <= (WHOLE - walk.least_mib) * MIB
+            fullest = max(fullest, now)
+    finally:
+        for name in list(walk.live):
+            walk.end(name)
+    assert fullest > (WHOLE - walk.least_mib - 8 * 256) * MIB
+    assert hard_limits(tmp_path, "GPU-a") == 0
