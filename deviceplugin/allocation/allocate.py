@@ -324,7 +324,7 @@ class Allocations:
         check_isolation(grant, enforcement, is_required=is_required)
         self._injections.check_admission(grant)
         injection = self._injections.by_runtime(grant)
-        return grant.environment([found.container], injection, enforcement)
+        return grant.environment([found.container], injection, enforcement, {})
 
     def _log(self, message: str, match: Match, units: int, **more: object) -> None:
         fields = {"pod": match.pod.key, "container": match.container, "units": units}

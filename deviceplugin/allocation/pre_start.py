@@ -158,8 +158,10 @@ class Starts:
                 reason=Reason.ANSWER_STALE,
             )
         is_required = self._cards.isolation.is_required
-        is_late = bool(answered.share) and {**wanted, **answered.told} == wanted
-        check_isolation(grant, enforcement, is_required=is_required, is_late=is_late)
+        # Without an answer of ours, the hook obeys what envFrom may have.
+        is_served = bool(answered.share) and {**wanted, **answered.told} == wanted
+        is_served &= answered.told == wanted or not grant.reads_variables(names)
+        check_isolation(grant, enforcement, is_required=is_required, is_served=is_served)
         if is_early and answered.cards != frozenset(grant.uuids):
             raise Refused(
                 f"pod {grant.pod.key}: Allocate gave container {entry.container} "
@@ -177,7 +179,9 @@ class Starts:
             limits=enforcement.is_limited,
         )
         if answered.share:
-            environment = grant.environment(names, injection, enforcement, answered.told)
+            environment = grant.environment(
+                names, injection, enforcement, answered.told, is_served=is_served
+            )
             self._specs.write(answered.share, spec_files.Given(entry.pod_uid, environment, edits))
 
     def _sweep(self) -> None:

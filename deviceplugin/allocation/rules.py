@@ -6,7 +6,6 @@ and what is counted cannot differ.
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal
 
 from deviceplugin.errors import Reason, Refused
@@ -42,9 +41,6 @@ Injection = Literal["cdi", "runtime", "runtime-cdi"]
 INJECTIONS: Final[tuple[Injection, ...]] = (BY_CDI, BY_RUNTIME, BY_RUNTIME_CDI)
 
 
-NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The GPUs of one pod, in index order, and the MiB of a unit."""
@@ -58,6 +54,11 @@ class Grant:
     def uuids(self) -> tuple[str, ...]:
         return tuple(card.uuid for card in self.cards)
 
+    def reads_variables(self, names: Sequence[str]) -> bool:
+        """Whether one of these containers has variables by ``envFrom``, which nobody reads here."""
+        containers = (*self.pod.init_containers, *self.pod.containers)
+        return any(each.env_from for each in containers if each.name in names)
+
     def share_mib(self, units: int) -> int:
         """Return the MiB of each GPU of a container that asks for so many units."""
         return units * self.unit_mib // len(self.cards)
@@ -67,11 +68,13 @@ class Grant:
         names: Sequence[str],
         injection: Injection,
         enforcement: Enforcement,
-        told: Mapping[str, str] = NOTHING,
+        told: Mapping[str, str],
+        *,
+        is_served: bool = True,
     ) -> dict[str, str]:
         """Return the variables of containers that ask for the same amount.
 
-        ``told`` are those for NVIDIA's hook that Allocate has answered with, which it repeats.
+        ``told`` and ``is_served`` are as in ``Enforcement.variables``.
         Refused if the pod has no such containers. Where NVIDIA's own CDI edits give access to the
         GPUs, NVIDIA's runtime must not.
         """
@@ -93,7 +96,9 @@ class Grant:
             ENV_POD_UNITS: str(self.request.units),
             ENV_CONTAINER_UNITS: str(units),
             ENV_CARD_UNITS: ",".join(str(card.units) for card in self.cards),
-            **enforcement.variables(self.cards, self.share_mib(units), own, told),
+            **enforcement.variables(
+                self.cards, self.share_mib(units), own, told, is_served=is_served
+            ),
         }
 
 
@@ -179,12 +184,12 @@ def check_own_limits(grant: Grant) -> None:
 
 
 def check_isolation(
-    grant: Grant, enforcement: Enforcement, *, is_required: bool, is_late: bool = True
+    grant: Grant, enforcement: Enforcement, *, is_required: bool, is_served: bool = True
 ) -> None:
     """Refuse a pod that requires that the driver limits its memory, where that is not promised.
 
-    ``is_required``: the node requires it of every pod. ``is_late``: what Allocate has answered lets
-    the container get what is promised now.
+    ``is_required``: the node requires it of every pod. ``is_served``: what Allocate has answered
+    lets the container get what is promised now.
     """
     if not (is_required or requires_limit(grant.pod.annotations)):
         return
@@ -196,10 +201,10 @@ def check_isolation(
             pod=grant.pod,
             reason=Reason.NOT_LIMITED,
         )
-    if not is_late:
+    if not is_served:
         raise Refused(
-            f"{limited}, and its container was allocated before it could: the kubelet keeps that "
-            f"answer for the pod's lifetime, so delete the pod",
+            f"{limited}, and what the container was allocated does not allow it: the kubelet keeps "
+            f"that answer for the pod's lifetime, so delete the pod",
             pod=grant.pod,
             reason=Reason.ANSWER_STALE,
         )

@@ -70,7 +70,8 @@ class NodeIsolation:
     def stated(self, card: Card) -> Card:
         """Return the GPU with what the inventory states of it."""
         why = self._why_not_more(card)
-        less = BY_FRAMEWORK if self._by_frameworks else BY_NOTHING
+        is_told = self._by_frameworks and not self.of([card]).is_limited
+        less = BY_FRAMEWORK if is_told else BY_NOTHING
         return replace(card, enforces=less if why else BY_DRIVER, why_not_more=why)
 
     def why_closed(self, cards: Iterable[Card]) -> str:

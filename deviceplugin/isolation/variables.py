@@ -61,12 +61,19 @@ class Enforcement:
         return {ENV_MEMORY_REQUEST: "0"} if self.guards else {}
 
     def variables(
-        self, cards: Sequence[Card], share_mib: int, own: Iterable[str], told: Mapping[str, str]
+        self,
+        cards: Sequence[Card],
+        share_mib: int,
+        own: Iterable[str],
+        told: Mapping[str, str],
+        *,
+        is_served: bool = True,
     ) -> dict[str, str]:
         """Return the variables for a container that has ``share_mib`` of each of these GPUs.
 
         ``own`` are the variables that frameworks read and the pod sets, or may set, ``told`` those
-        for the hook that the kubelet repeats at each start of the container.
+        for the hook that the kubelet repeats at each start of the container. ``is_served``: with
+        these the hook does what is wanted now.
         """
         allocatable = max(0, share_mib - CONTEXT_MIB)
         # A limited container sees its limit as the memory of the GPU.
@@ -77,12 +84,11 @@ class Enforcement:
         if self.by_frameworks and allocatable and not self.is_limited:
             frameworks = _of_frameworks(fraction, frozenset(own))
         enforced = BY_FRAMEWORK if {ENV_TORCH, ENV_JAX} <= frameworks.keys() else BY_NOTHING
-        wanted = self.for_the_hook(share_mib)
-        for_the_hook = {**wanted, **told}
-        if self.is_limited and not self.why_not_promised and for_the_hook == wanted:
+        if self.is_limited and not self.why_not_promised and is_served:
             enforced = BY_DRIVER
         return {
-            **for_the_hook,
+            **self.for_the_hook(share_mib),
+            **told,
             **frameworks,
             ENV_ENFORCED: enforced,
             ENV_ALLOCATABLE: str(allocatable),

@@ -33,24 +33,30 @@ HIDDEN: Final = (
     "the plugin sees no pod's cgroup, so it cannot read the limits: mount the machine's "
     "/sys/fs/cgroup into it, or set --cgroup-dir"
 )
+UNREAD: Final = "the driver tells the limit of no container"
 _CGROUPS, _READING = "cgroups", "reading"  # what is in doubt
 
 _Key = tuple[str, str]  # container ID and UUID
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What a container was given: a limit of ``mib`` on each of these GPUs; none for nothing."""
+class Given:
+    """What a container was given of these GPUs: a limit of ``mib``, or None for no limit.
+
+    ``is_promised``: it was told that the driver enforces its limit.
+    """
 
     uuids: frozenset[str] = frozenset()
-    mib: int = 0
+    mib: int | None = None
+    is_promised: bool = False
 
 
 class Fault(StrEnum):
-    """How a container does not have its limit.
+    """How a container does not have what it was given.
 
-    MISSING: NVIDIA's hook has set none. CHANGED: the hook has set a larger one or a reservation, so
-    the image of the container has variables of its own. UNREAD: the limit cannot be read.
+    MISSING: NVIDIA's hook has set no limit. CHANGED: the hook has set a larger one or a
+    reservation, so the image of the container has variables of its own. UNREAD: the limit cannot be
+    read.
     """
 
     MISSING = "missing"
@@ -60,7 +66,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A container that does not have the limit that it was promised."""
+    """A container that does not have what it was given."""
 
     use: ContainerUse
     fault: Fault
@@ -68,53 +74,59 @@ class Missing:
 
 
 class LimitChecks:
-    """Which of the limits that containers were promised they do not have (pure).
+    """Which containers do not have the limits that they were given (pure).
 
     A limit that was in force stays so for the container's life: only the machine's root can change
-    it, and the driver may answer no longer.
+    it, and the driver may answer no longer. So does a fault.
     """
 
     def __init__(self) -> None:
         self._kept: set[_Key] = set()
+        self._found: dict[_Key, Missing] = {}
         self._unread_since: dict[_Key, float] = {}
 
-    def missing(self, uses: Iterable[tuple[ContainerUse, Promise]], now: float) -> list[Missing]:
-        """Return what is missing of what was promised, at ``now`` of a monotonic clock.
+    def missing(self, uses: Iterable[tuple[ContainerUse, Given]], now: float) -> list[Missing]:
+        """Return what is missing of what was given, at ``now`` of a monotonic clock.
 
         A limit that cannot be read counts after UNREAD_SECONDS, unless the GPU does not answer at
         all.
         """
-        found: list[Missing] = []
         kept: set[_Key] = set()
+        found: dict[_Key, Missing] = {}
         unread: dict[_Key, float] = {}
-        for use, promise in uses:
-            if use.uuid not in promise.uuids:
+        for use, given in uses:
+            if use.uuid not in given.uuids:
                 continue
             key = use.container_id, use.uuid
-            fault = None if key in self._kept else _fault(use.limit, promise)
-            if fault is None:
+            if key in self._kept:
                 kept.add(key)
-                continue
-            if fault is Fault.UNREAD:
+            elif not use.limit.why_unknown:
+                fault = _fault(use.limit, given)
+                if fault is not None:
+                    found[key] = Missing(use, fault, _text(use, given))
+                else:
+                    kept.add(key)
+            elif (before := self._found.get(key)) is not None and before.fault is not Fault.UNREAD:
+                found[key] = before
+            elif given.is_promised and use.limit.why_unknown != NOT_READ:
                 unread[key] = self._unread_since.get(key, now)
-                is_silent = use.limit.why_unknown == NOT_READ
-                if is_silent or now - unread[key] < UNREAD_SECONDS:
-                    continue
-            found.append(Missing(use, fault, _text(use, promise)))
-        self._kept, self._unread_since = kept, unread
-        return found
+                if now - unread[key] >= UNREAD_SECONDS:
+                    found[key] = Missing(use, Fault.UNREAD, _text(use, given))
+        self._kept, self._found, self._unread_since = kept, found, unread
+        return list(found.values())
 
 
-def _fault(limit: MemoryLimit, promise: Promise) -> Fault | None:
-    if limit.why_unknown:
-        return Fault.UNREAD
-    if limit.hard_bytes is None and not limit.soft_bytes:
-        return Fault.MISSING
-    is_tight = limit.hard_bytes is not None and limit.hard_bytes <= promise.mib * MIB
-    return None if is_tight and not limit.soft_bytes else Fault.CHANGED
+def _fault(limit: MemoryLimit, given: Given) -> Fault | None:
+    if limit.soft_bytes:
+        return Fault.CHANGED
+    if given.mib is None:
+        return None
+    if limit.hard_bytes is None:
+        return Fault.MISSING if given.is_promised else None
+    return Fault.CHANGED if limit.hard_bytes > given.mib * MIB else None
 
 
-def _text(use: ContainerUse, promise: Promise) -> str:
+def _text(use: ContainerUse, given: Given) -> str:
     limit = use.limit
     if limit.why_unknown:
         found = f"its limit cannot be read ({limit.why_unknown})"
@@ -123,8 +135,9 @@ def _text(use: ContainerUse, promise: Promise) -> str:
         found = f"its limit is {hard}"
         if limit.soft_bytes:
             found += f", with {limit.soft_bytes // MIB} MiB reserved"
+    amount = "no limit" if given.mib is None else f"{given.mib} MiB"
     return (
-        f"container {use.container} was given {promise.mib} MiB of GPU {use.uuid}, and {found}: "
+        f"container {use.container} was given {amount} of GPU {use.uuid}, and {found}: "
         f"see docs/isolation.md, When a limit is missing"
     )
 
@@ -132,8 +145,8 @@ def _text(use: ContainerUse, promise: Promise) -> str:
 class Verification:
     """The listener of ``UsageWatch`` that reports missing limits.
 
-    While limits cannot be read, the node promises none, and no pod is evicted: their limits may
-    well be in force.
+    While no limit can be read, the node promises none, and no pod is evicted: their limits may well
+    be in force.
     """
 
     def __init__(
@@ -153,7 +166,7 @@ class Verification:
         self._refusals = refusals
         self._clock = clock
         self._checks = LimitChecks()
-        self._promises: dict[str, Promise] = {}  # by container ID
+        self._given: dict[str, Given] = {}  # by container ID
         self._see()
 
     def check(self, usage: Usage) -> None:
@@ -161,11 +174,12 @@ class Verification:
         self._see()
         uses = [use for use in usage.containers if use.container_id and use.asked_mib]
         self._learn(uses)
-        promised = [(u, p) for u in uses if (p := self._promises.get(u.container_id)) is not None]
-        missing = self._checks.missing(promised, self._clock.monotonic())
+        given = [(u, g) for u in uses if (g := self._given.get(u.container_id)) is not None]
+        missing = self._checks.missing(given, self._clock.monotonic())
         metrics.LIMITS_MISSING.set(len({each.use.container_id for each in missing}))
-        unread = next((each.why for each in missing if each.fault is Fault.UNREAD), "")
-        self._cards.doubt_limits(_READING, unread)
+        is_unread = any(each.fault is Fault.UNREAD for each in missing)
+        is_any_read = any(not use.limit.why_unknown for use, _ in given)
+        self._cards.doubt_limits(_READING, UNREAD if is_unread and not is_any_read else "")
         self._refusals.set_limits_missing(self._reported(missing))
 
     def _reported(self, missing: Iterable[Missing]) -> list[LimitMissing]:
@@ -189,8 +203,8 @@ class Verification:
         """Read what new containers were given; a container that starts again has another ID."""
         ids = {(use.pod.uid, use.container): use.container_id for use in uses}
         running = set(ids.values())
-        self._promises = {key: each for key, each in self._promises.items() if key in running}
-        if self._promises.keys() >= running:
+        self._given = {key: each for key, each in self._given.items() if key in running}
+        if self._given.keys() >= running:
             return
         try:
             entries = self._checkpoint.read()
@@ -199,23 +213,31 @@ class Verification:
             return
         for entry in entries:
             container_id = ids.get((entry.pod_uid, entry.container))
-            if container_id is not None and container_id not in self._promises:
-                self._promises[container_id] = self._given(entry.pod_uid, entry.answer)
+            if container_id is None or container_id in self._given:
+                continue
+            given = self._read(entry.pod_uid, entry.answer)
+            if given is not None:
+                self._given[container_id] = given
 
-    def _given(self, pod_uid: str, answer: bytes) -> Promise:
+    def _read(self, pod_uid: str, answer: bytes) -> Given | None:
+        """Return what a container was given; None if that cannot be read now."""
         try:
             share = allocate_response.read(answer, self._cards.inventory).share
         except PluginError as err:
             log.warning("a running container's answer is invalid", extra={"why": str(err)})
-            return Promise()
-        given = self._specs.read(share) if share else None
-        if given is None or given.pod_uid != pod_uid:
-            return Promise()
-        variables = given.environment
+            return None
+        if not share:
+            return Given()
+        found = self._specs.read(share)
+        if found is None or found.pod_uid != pod_uid:
+            return None
+        variables = found.environment
         limit = variables.get(ENV_MEMORY_LIMIT, "")
-        if variables.get(ENV_ENFORCED) != BY_DRIVER or not limit.isdecimal():
-            return Promise()
-        return Promise(frozenset(variables.get(ENV_CARD_UUID, "").split(",")), int(limit))
+        return Given(
+            frozenset(variables.get(ENV_CARD_UUID, "").split(",")),
+            int(limit) if limit.isdecimal() else None,
+            variables.get(ENV_ENFORCED) == BY_DRIVER,
+        )
 
 
 def _requires(use: ContainerUse) -> bool:

@@ -79,6 +79,9 @@ class UsageWatch:
         version = self._cards.version
         while self._cards.inventory is None:
             version = await self._cards.changed(version)
+        while not self._pods.is_listed:
+            await self._changed.wait()
+            self._changed.clear()
         while True:
             usage = await self._measure()
             show_usage(usage, self._cards.inventory)

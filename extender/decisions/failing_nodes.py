@@ -4,12 +4,13 @@ A pod that the kubelet rejects is Failed for good, and its controller creates an
 the device plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten
 failed pods per second. Only pods that this extender has bound itself count, so that no user can
 close a node with pods made to fail. A pod that was evicted because it ran without the memory limit
-that it requires counts as failed too. One failure is enough if it shows that no plugin answered, or
-no limit; any other may be the pod's own fault, so it takes two.
+that it must have counts as failed too. One failure is enough if it shows that no plugin answered,
+or that a limit was missing; any other may be the pod's own fault, so it takes two.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from gpushare.contract import RESOURCE_MEMORY
@@ -30,12 +31,18 @@ _NO_PLUGIN: Final = (
 )
 
 
+class _Of(StrEnum):
+    """What a node has failed at; a pod that starts there proves only that its admission works."""
+
+    ADMISSION = "admission"
+    LIMITS = "limits"
+
+
 @dataclass(slots=True)
 class _Node:
     failed_at: deque[float] = field(default_factory=lambda: deque(maxlen=FAILURES))
     seconds: float = 0.0  # of the last pause
     until: float = 0.0
-    is_unlimited: bool = False  # a pod that starts there does not show that limits work again
 
 
 class FailingNodes:
@@ -48,7 +55,7 @@ class FailingNodes:
     def __init__(self) -> None:
         self._bound: dict[str, tuple[str, float]] = {}  # pod uid to node and time, oldest first
         self._started: dict[str, tuple[str, float]] = {}  # the same of pods that have started
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[tuple[str, _Of], _Node] = {}
         self._paused: set[str] = set()  # or were, at the last call of ``ended``
 
     def bound(self, pod_uid: str, node: str, now: float) -> None:
@@ -62,22 +69,21 @@ class FailingNodes:
         """Note that a pod is Failed; its reason says whether the node's admission rejected it."""
         node = self._take(pod.uid, now) if _was_rejected(pod) else None
         if node is not None:
-            self._count(node, now, is_certain=_was_unanswered(pod))
+            self._count((node, _Of.ADMISSION), now, is_certain=_was_unanswered(pod))
 
     def unlimited(self, pod_uid: str, now: float) -> None:
         """Note that a pod was evicted because its memory limit was missing after its start."""
         node, at = self._started.pop(pod_uid, ("", 0.0))
         if node and now - at <= REMEMBERED_SECONDS:
-            self._count(node, now, is_certain=True)
-            self._nodes[node].is_unlimited = True
+            self._count((node, _Of.LIMITS), now, is_certain=True)
 
-    def _count(self, node: str, now: float, *, is_certain: bool) -> None:
+    def _count(self, key: tuple[str, _Of], now: float, *, is_certain: bool) -> None:
         self._nodes = {
-            name: entry
-            for name, entry in self._nodes.items()
+            key: entry
+            for key, entry in self._nodes.items()
             if now - max((entry.until, *entry.failed_at)) <= FORGOTTEN_SECONDS
         }
-        entry = self._nodes.setdefault(node, _Node())
+        entry = self._nodes.setdefault(key, _Node())
         if now < entry.until:
             return  # bound before the pause began
         entry.failed_at.append(now)
@@ -87,7 +93,7 @@ class FailingNodes:
         if are_enough or entry.seconds or is_certain:
             entry.seconds = min(MOST_SECONDS, entry.seconds * 2 or FIRST_SECONDS)
             entry.until = now + entry.seconds
-            self._paused.add(node)
+            self._paused.add(key[0])
             entry.failed_at.clear()
 
     def started(self, pod_uid: str, now: float) -> None:
@@ -98,8 +104,7 @@ class FailingNodes:
         self._started[pod_uid] = node, now
         while now - next(iter(self._started.values()))[1] > REMEMBERED_SECONDS:
             del self._started[next(iter(self._started))]
-        if node in self._nodes and not self._nodes[node].is_unlimited:
-            del self._nodes[node]
+        self._nodes.pop((node, _Of.ADMISSION), None)
 
     def ended(self, now: float) -> list[str]:
         """Return the nodes whose pause has ended since the last call."""
@@ -109,11 +114,10 @@ class FailingNodes:
         return found
 
     def is_cooling(self, node: str, now: float) -> bool:
-        entry = self._nodes.get(node)
-        return entry is not None and now < entry.until
+        return node in self.cooling(now)
 
     def cooling(self, now: float) -> set[str]:
-        return {name for name, entry in self._nodes.items() if now < entry.until}
+        return {name for (name, _), entry in self._nodes.items() if now < entry.until}
 
     def _take(self, pod_uid: str, now: float) -> str | None:
         node, at = self._bound.pop(pod_uid, ("", 0.0))

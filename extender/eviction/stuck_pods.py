@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from math import inf
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
@@ -80,6 +81,7 @@ class StuckEvictor:
         self._is_allowed = after_seconds > 0
         self._stuck = StuckPods(after_seconds)
         self._evictions = Evictions(kube, state.clock)
+        self._tried_at: dict[str, float] = {}
 
     async def run(self) -> None:
         while self._is_allowed:
@@ -87,7 +89,10 @@ class StuckEvictor:
             await self.check()
 
     async def check(self) -> None:
-        """Evict the first pod that is due and was not tried just now."""
+        """Evict the pod that is due and was not tried for the longest time.
+
+        A PodDisruptionBudget may refuse any number of running pods for ever.
+        """
         if not self._is_allowed:
             return
         records = {**self._pods.with_trouble, **self._pods.unplaced}
@@ -96,12 +101,16 @@ class StuckEvictor:
             for uid, record in records.items()
             if record.pod is not None
         ]
-        due = self._stuck.due(pods, self._clock.monotonic())
-        self._evictions.keep_only({pod.uid for pod, _ in due})
-        for pod, why in due:
-            if self._evictions.may_ask(pod):
-                await self._evict(pod, why)
-                return
+        now = self._clock.monotonic()
+        due = self._stuck.due(pods, now)
+        uids = {pod.uid for pod, _ in due}
+        self._evictions.keep_only(uids)
+        self._tried_at = {uid: at for uid, at in self._tried_at.items() if uid in uids}
+        ready = [each for each in due if self._evictions.may_ask(each[0])]
+        if ready:
+            pod, why = min(ready, key=lambda each: self._tried_at.get(each[0].uid, -inf))
+            self._tried_at[pod.uid] = now
+            await self._evict(pod, why)
 
     async def _evict(self, pod: Pod, why: str) -> None:
         if not await self._evictions.ask(pod, why):

@@ -14,7 +14,7 @@ from gpushare.contract import (
     METRIC_POD_USED,
 )
 
-MOST_CHARACTERS: Final = 2**18  # of lines with amounts: 140 pods with the longest names
+MOST_CHARACTERS: Final = 2**20  # of lines with amounts: 700 containers with the longest names
 MOST_MIB: Final = 2**41  # so that sums of all lines stay exact
 OTHERS: Final = 3  # amounts of a measured GPU: of the host, of ended pods, of unknown processes
 _PREFIX: Final = "\ngpushare_deviceplugin_"

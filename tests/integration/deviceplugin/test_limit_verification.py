@@ -156,7 +156,7 @@ async def test_a_limit_that_cannot_be_read_evicts_nobody_and_ends_the_promise(
     await eventually(lambda: events(limiting))
     assert "its limit cannot be read (no permission)" in events(limiting)[0][1]
     assert conditions(limiting) == []
-    assert "no permission" in stated(limiting)[1][1]
+    assert stated(limiting)[1] == ("nothing", "the driver tells the limit of no container")
     limiting.verification.check(measured(limiting, strict, limit_mib=8192))
     await is_stated(limiting, "driver", "driver")
 

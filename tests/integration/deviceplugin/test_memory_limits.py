@@ -13,6 +13,7 @@ from gpushare.contract import ANNOTATION_ISOLATION
 from gpushare.objects.model import (
     EnvVar,
 )
+from gpushare.objects.scheduling import Present
 from tests.fakes.driver import card
 from tests.fakes.kubelet import Rejected
 from tests.fakes.pods import pod
@@ -81,6 +82,14 @@ def requiring(owner):
     annotations = {**(meta.annotations or {}), ANNOTATION_ISOLATION: "required"}
     meta = msgspec.structs.replace(meta, annotations=annotations)
     return NodePod.of(msgspec.structs.replace(owner, metadata=meta))
+
+
+def reading_variables(owner):
+    """The pod with variables by ``envFrom`` in its container."""
+    (container,) = owner.spec.containers
+    containers = (msgspec.structs.replace(container, env_from=(Present(),)),)
+    spec = msgspec.structs.replace(owner.spec, containers=containers)
+    return NodePod.of(msgspec.structs.replace(owner, spec=spec))
 
 
 @pytest.fixture
@@ -331,5 +340,23 @@ async def test_a_container_that_was_allocated_before_limits_does_not_start_where
     await kubelet.admit(owner)
     plugin.binding.now = CHOICES["late"]
     plugin.watch.changed(requiring(owner))
-    with pytest.raises(grpc.aio.AioRpcError, match="was allocated before it could"):
+    with pytest.raises(
+        grpc.aio.AioRpcError, match="what the container was allocated does not allow it"
+    ):
         await kubelet.pre_start(owner)
+
+
+async def test_what_env_from_may_hold_is_no_limit_where_allocate_has_answered_without_one(
+    start, kubelet, folder, quick
+) -> None:
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,))
+    owner = reading_variables(pod("a", 8, cards=(FIRST,)))
+    await kubelet.admit(owner)
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    await is_stated(plugin, "driver", "driver")
+    await kubelet.pre_start(owner)
+    found = environment(plugin, kubelet, owner, "app-0")
+    assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "nothing"
+    await kubelet.run(again := reading_variables(pod("b", 8, cards=(SECOND,))))
+    found = environment(plugin, kubelet, again, "app-0")
+    assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "driver"

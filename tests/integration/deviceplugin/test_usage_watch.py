@@ -82,6 +82,7 @@ class Measured:
 
     def __init__(self, folder: Path) -> None:
         self.source, self.pods, self.events = FakeSource(), NodePods(), FakeEvents()
+        self.pods.replaced([])
         self.proc, self.groups = folder / "proc", folder / "cgroup"
         self.proc.mkdir()
         self.groups.mkdir()

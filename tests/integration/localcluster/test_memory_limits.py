@@ -268,7 +268,7 @@ def grant() -> Grant:
 
 def given(enforcement: Enforcement) -> dict[str, str]:
     """Return the plugin's variables for a container with both cards, in its CDI file."""
-    return grant().environment(["main"], "cdi", enforcement)
+    return grant().environment(["main"], "cdi", enforcement, {})
 
 
 def told(enforcement: Enforcement) -> dict[str, str]:
@@ -333,7 +333,7 @@ class Walk:
         self.live[name] = stack = ExitStack()
         for each in request.containers:
             leaf, pid = stack.enter_context(running(f"{name}-{each.name}"))
-            variables = grant.environment([each.name], "cdi", LIMITED)
+            variables = grant.environment([each.name], "cdi", LIMITED, {})
             words = [f"{key}={value}" for key, value in variables.items()]
             done = replace(self.node, leaf=leaf, pid=pid).hook(words)
             assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from extender.watch.cluster import ClusterWatch
 from extender.wire import BindingArgs
 from gpushare.annotations import inventory
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, RESOURCE_MEMORY
-from gpushare.errors import Conflict, NotFound, OutcomeUnknown
+from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from gpushare.objects.model import Node, Pod
 from tests.builders import node, pod, run_to_end
 from tests.fakes.clock import FakeClock
@@ -36,6 +36,7 @@ class ScriptedKube:
         self.bindings: list[tuple[str, str, dict[str, str]]] = []
         self.evicted: list[tuple[str, str]] = []
         self.outcomes: list[Exception | None] = []
+        self.guarded: set[str] = set()  # pods that a budget keeps
         self.lands = True
         self.hold: asyncio.Event | None = None
         self.asked = asyncio.Event()
@@ -67,6 +68,8 @@ class ScriptedKube:
             raise outcome
 
     async def evict_pod(self, pod, *, any_version=False) -> None:
+        if pod.metadata.name in self.guarded:
+            raise ApiError("a budget forbids it", code=429)
         if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
             raise outcome
         now = self.pods[pod.metadata.name].metadata

@@ -60,6 +60,14 @@ def test_limits_that_cannot_be_read_are_not_promised():
     assert stated(cards) == [("driver", "")]
 
 
+def test_frameworks_are_stated_only_where_containers_get_their_variables():
+    cards = NodeCards(Terms(1024, framework_limits=True), None)
+    cards.set_why_no_limit("")
+    cards.doubt_limits("cgroups", "no pod's cgroup is visible")
+    cards.seen([ABLE])
+    assert stated(cards)[0][0] == "nothing"
+
+
 def test_what_a_driver_can_may_change():
     cards = NodeCards(Terms(1024), None)
     cards.set_why_no_limit("")

@@ -93,7 +93,8 @@ def test_what_the_kubelet_repeats_holds_and_ends_the_promise_if_it_is_less():
     limited = Enforcement(is_limited=True)
     found = limited.variables([LARGE], 8192, (), {"NVIDIA_GPU_MEMORY_LIMIT": "8192"})
     assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "driver"
-    found = limited.variables([LARGE], 8192, (), {"NVIDIA_GPU_MEMORY_LIMIT": "9000"})
+    more = {"NVIDIA_GPU_MEMORY_LIMIT": "9000"}
+    found = limited.variables([LARGE], 8192, (), more, is_served=False)
     assert found["NVIDIA_GPU_MEMORY_LIMIT"] == "9000"
     assert found["ALIYUN_COM_GPU_MEM_ENFORCED"] == "nothing"
 

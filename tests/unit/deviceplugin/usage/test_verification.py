@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from deviceplugin.driver.interface import MemoryLimit
 from deviceplugin.usage.rules import MIB, NO_CGROUP, NOT_READ, ContainerUse
-from deviceplugin.usage.verification import UNREAD_SECONDS, Fault, LimitChecks, Promise
+from deviceplugin.usage.verification import UNREAD_SECONDS, Fault, Given, LimitChecks
 from tests.fakes.pods import pod
 
 PROMISED = 8192
-PROMISE = Promise(frozenset({"GPU-0"}), PROMISED)
-PROMISE = Promise(frozenset({"GPU-0"}), PROMISED)
+PROMISE = Given(frozenset({"GPU-0"}), PROMISED, is_promised=True)
+PROMISE = Given(frozenset({"GPU-0"}), PROMISED, is_promised=True)
 KEPT = MemoryLimit(hard_bytes=PROMISED * MIB, used_bytes=0)
 TIGHTER = MemoryLimit(hard_bytes=1024 * MIB, used_bytes=0)
 TIGHTER = MemoryLimit(hard_bytes=1024 * MIB)
@@ -58,8 +58,8 @@ def test_a_tighter_limit_breaks_no_promise():
 
 
 def test_a_gpu_that_a_container_was_not_given_is_not_looked_at():
-    other = Promise(frozenset({"GPU-1"}), PROMISED)
-    assert not LimitChecks().missing([(use(NONE), other), (use(NONE), Promise())], 0.0)
+    other = Given(frozenset({"GPU-1"}), PROMISED, is_promised=True)
+    assert not LimitChecks().missing([(use(NONE), other), (use(NONE), Given())], 0.0)
 
 
 def test_a_limit_that_cannot_be_read_is_told_after_a_while():
@@ -70,6 +70,33 @@ def test_a_limit_that_cannot_be_read_is_told_after_a_while():
     assert fault is Fault.UNREAD
     assert NO_CGROUP in why
     assert not checks.faults(KEPT)
+
+
+@pytest.mark.parametrize("limit", [LESS_TIGHT, RESERVING, NONE])
+def test_a_fault_stays_while_the_limit_cannot_be_read(limit):
+    checks = Checks()
+    (found,) = checks.faults(limit)
+    assert checks.faults(UNREAD) == [found]
+    assert checks.faults(SILENT) == [found]
+    assert not checks.faults(KEPT)
+
+
+@pytest.mark.parametrize(
+    ("mib", "limit", "fault"),
+    [
+        (PROMISED, NONE, None),
+        (PROMISED, UNREAD, None),
+        (PROMISED, LESS_TIGHT, Fault.CHANGED),
+        (None, LESS_TIGHT, None),
+        (None, ONLY_RESERVING, Fault.CHANGED),
+    ],
+)
+def test_without_a_promise_only_what_an_image_changes_is_found(mib, limit, fault):
+    given = Given(frozenset({"GPU-0"}), mib)
+    checks = LimitChecks()
+    for now in (0.0, UNREAD_SECONDS):
+        found = [each.fault for each in checks.missing([(use(limit), given)], now)]
+        assert found == ([fault] if fault else [])
 
 
 def test_a_gpu_that_does_not_answer_makes_no_limit_missing():

@@ -65,6 +65,14 @@ def test_a_missing_memory_limit_closes_its_node_for_ever_longer_whatever_starts_
     assert pauses == [5, 10, 20, 40, 60, 60]
 
 
+def test_a_missing_limit_makes_no_single_rejection_close_the_node(cooldown):
+    run_unlimited(cooldown, 100.0)
+    cooldown.bound("uid-c", "n", 200.0)
+    cooldown.started("uid-c", 201.0)
+    fail(cooldown, 300.0)
+    assert not cooldown.is_cooling("n", 300.0)
+
+
 def test_a_pod_that_this_extender_did_not_bind_closes_no_node(cooldown):
     cooldown.unlimited("uid-a", 100.0)
     cooldown.bound("uid-b", "n", 100.0)

@@ -84,6 +84,16 @@ async def test_a_node_on_which_a_limit_was_missing_takes_no_pods_for_a_while(ben
     assert found.final == {"n": reasons.COOLING.text}
 
 
+async def test_pods_that_a_budget_keeps_do_not_keep_others_from_being_evicted(bench):
+    bench.kube.guarded = {f"p{n}" for n in range(60)}
+    bench.add(*(waiting(f"p{n}", "MemoryLimitChanged", runs=True) for n in range(60)))
+    await bench.rounds(300)
+    assert not bench.names
+    bench.add(waiting("a", "AnswerStale"))
+    await bench.rounds(2)
+    assert bench.names == ["a"]
+
+
 async def test_zero_seconds_evict_nothing():
     bench = Evictions(after_seconds=0)
     bench.add(waiting("a", "AnswerStale"))
