@@ -43,8 +43,8 @@ enum {
     NO_DRIVER = 9, TIMEOUT = 10, LOST = 15, BAD_VERSION = 25, UNKNOWN = 999,
 };
 enum {
-    MAX_CARDS = 64, MAX_SLOTS = 256, MAX_FAILS = 8, TEXT = 96, RECOVERY_ACTION = 230, MIB = 1 << 20,
-    HANG_MS = 20, EVENT_TYPES = 0x8 | 0x100 | 0x4000 | 0x8000,
+    MAX_CARDS = 64, MAX_SLOTS = 256, MAX_FAILS = 8, TEXT = 96, LINE = 1024, RECOVERY_ACTION = 230,
+    MIB = 1 << 20, HANG_MS = 20, EVENT_TYPES = 0x8 | 0x100 | 0x4000 | 0x8000,
 };
 
 typedef struct {
@@ -134,6 +134,16 @@ static FILE *open_state(void)
     return fopen(path ? path : "/run/nvml-standin/state", "re");
 }
 
+/* Read the next line of a kind about a card into `line`, which has room for LINE; 0 at the end. */
+static int next_line(const char *kind, const Card *card, FILE *file, char *line)
+{
+    while (file && fgets(line, LINE, file)) {
+        const char *uuid = word(line, "uuid");
+        if (!strncmp(line, kind, strlen(kind)) && uuid && !strcmp(uuid, card->uuid)) return 1;
+    }
+    return 0;
+}
+
 static void read_fails(char *line)
 {
     for (char *at = strstr(line, "\tfail="); at; at = strstr(at + 1, "\tfail=")) {
@@ -172,7 +182,7 @@ static int look(void)
 {
     static State complete = { .init = NO_DRIVER };
     static int lock;
-    char line[1024];
+    char line[LINE];
     int ended = 0;
     FILE *file = open_state();
     memset(&state, 0, sizeof state);
@@ -583,12 +593,10 @@ static int is_in(unsigned pid, const char *cgroup)
 /* What the processes of a cgroup, and of those below it, use of a card. */
 static unsigned long long used_in(const Card *card, const char *cgroup)
 {
-    char line[1024];
+    char line[LINE];
     unsigned long long sum = 0;
     FILE *file = open_state();
-    while (file && fgets(line, sizeof line, file)) {
-        const char *uuid = word(line, "uuid");
-        if (strncmp(line, "process\t", 8) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+    while (next_line("process\t", card, file, line)) {
         long long mib = (long long)number(line, "used_mib", 0);
         if (mib > 0 && is_in((unsigned)number(line, "pid", 0), cgroup))
             sum += (unsigned long long)mib * MIB;
@@ -655,7 +663,7 @@ int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set)
 
 static int next_event(EventSet *set, EventData *data)
 {
-    char line[1024];
+    char line[LINE];
     int found = 0;
     FILE *file = open_state();
     while (file && !found && fgets(line, sizeof line, file)) {
@@ -690,14 +698,12 @@ int nvmlEventSetWait_v2(void *set, EventData *data, unsigned timeout_ms)
 static int processes_of(void *handle, unsigned graphics, unsigned *count, ProcessInfo *infos)
 {
     Card *card;
-    char line[1024];
+    char line[LINE];
     unsigned found = 0, room = infos ? *count : 0;
     int code = card_of(handle, 1, &card);
     if (code) return code;
     FILE *file = open_state();
-    while (file && fgets(line, sizeof line, file)) {
-        const char *uuid = word(line, "uuid");
-        if (strncmp(line, "process\t", 8) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+    while (next_line("process\t", card, file, line)) {
         code = (int)number(line, "code", 0);
         if (code) break;
         if (number(line, "graphics", 0) != graphics) continue;
@@ -729,14 +735,12 @@ int nvmlDeviceGetProcessUtilization(void *handle, Sample *samples, unsigned *cou
                                     unsigned long long after_us)
 {
     Card *card;
-    char line[1024];
+    char line[LINE];
     unsigned found = 0, room = samples ? *count : 0;
     int code = card_of(handle, 1, &card);
     if (code) return code;
     FILE *file = open_state();
-    while (file && fgets(line, sizeof line, file)) {
-        const char *uuid = word(line, "uuid");
-        if (strncmp(line, "sample\t", 7) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+    while (next_line("sample\t", card, file, line)) {
         unsigned long long at_us = number(line, "at_us", 0);
         if (at_us <= after_us) continue;
         if (found < room) {
