@@ -49,7 +49,7 @@ TABLE: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "top": (
             "gpusharectl.top:top",
-            "Show the memory that pods use and what they requested.",
+            "Show what pods use of GPUs, next to what they requested.",
         ),
     },
     "Administration": {

@@ -198,7 +198,7 @@ def _whole(amount: float | None) -> int | None:
 @output()
 @asks_a_cluster
 async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
-    """Show the memory that pods use and what they requested, and how busy they keep their GPUs.
+    """Show what pods use of GPUs, next to what they requested.
 
     Only nodes whose plugin runs with --process-memory are measured, and GPUs whose driver limits
     memory. Needs the right to list nodes and, in gpushare's own namespace, to list pods and to get

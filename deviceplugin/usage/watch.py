@@ -35,7 +35,7 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class UsageWatch:
-    """``listeners`` are called with each measurement.
+    """``listeners`` are called with each measurement after the pods have been listed once.
 
     ``has_processes``: the processes on the GPUs are read; ``proc`` shows all of this machine's. The
     monotonic time of ``clock`` counts from the boot of the machine.
@@ -79,14 +79,12 @@ class UsageWatch:
         version = self._cards.version
         while self._cards.inventory is None:
             version = await self._cards.changed(version)
-        while not self._pods.is_listed:
-            await self._changed.wait()
-            self._changed.clear()
         while True:
             usage = await self._measure()
             show_usage(usage, self._cards.inventory)
-            for listener in self._listeners:
-                listener(usage)
+            if self._pods.is_listed:
+                for listener in self._listeners:
+                    listener(usage)
             for use in self._overuse.check(usage.pods, self._clock.monotonic()):
                 await self._report(use)
             await self._next()

@@ -47,7 +47,7 @@ def test_inherited_devices_replace_units_of_their_containers_gpu() -> None:
 def test_devices_of_an_unknown_gpu_stay_listed() -> None:
     unreadable = Entry("p", "main", frozenset({"old"}), b"\xff")
     late = Entry(
-        "q", "main", frozenset({"older"}), allocate_response.late("share").SerializeToString()
+        "q", "main", frozenset({"older"}), allocate_response.late("share", {}).SerializeToString()
     )
     for entry in (unreadable, late, older("r", "no-gpu-has-5MiB-to-run", range(5))):
         found = inherited([entry], NODE, {})

@@ -47,7 +47,7 @@ from deviceplugin.driver.nvml import NvmlProcesses
 
 source = NvmlProcesses()
 source.count()
-sys.stdout.write(msgspec.json.encode(source.limit(0, Path("/sys/fs/cgroup/pod/a"))).decode())
+sys.stdout.write(msgspec.json.encode(source.limit(0, Path(sys.argv[1]))).decode())
 """
 CARD = CardSpec("GPU-a")
 OTHER = CardSpec("GPU-b")
@@ -164,7 +164,7 @@ def limit(tmp_path: Path):
     def asked(library: Path, **fail: int) -> dict:
         write_state(tmp_path / "state", [CARD], fail=fail)
         done = subprocess.run(
-            [sys.executable, "-c", LIMIT],
+            [sys.executable, "-c", LIMIT, tmp_path],
             stdout=subprocess.PIPE,
             check=True,
             env={**os.environ, **environment(library, tmp_path / "state")},
