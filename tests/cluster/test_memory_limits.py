@@ -327,20 +327,25 @@ def test_a_limit_that_the_hook_skips_is_missed_and_a_pod_that_requires_it_must_g
 
 
 def test_a_plugin_that_is_killed_on_the_way_changes_no_limit(pods: Workloads) -> None:
-    pods.create(asking("a", 1000, restartPolicy="Always"), asking("b", 1000))
-    pods.wait_running("a", "b")
-    first = cgroup_of(pods, "a")
-    pods.kill_container("a")
+    both = ("again", "beside")  # names without events from other tests
+    pods.create(asking("again", 1000, restartPolicy="Always"), asking("beside", 1000))
+    pods.wait_running(*both)
+    first = cgroup_of(pods, "again")
+    pods.kill_container("again")
     pods.cluster.stop("deviceplugin-limits", grace=0)
     start_plugin(Gpushare(pods.cluster), "limits")
     wait_until(
-        "a to run again",
-        lambda: None if cgroup_of(pods, "a") != first and len(rows(pods)) == 2 else str(rows(pods)),
+        "the killed container to run again",
+        lambda: (
+            None
+            if cgroup_of(pods, "again") != first and len(rows(pods)) == len(both)
+            else str(rows(pods))
+        ),
         seconds=60,
     )
     limits = [(each.soft, each.hard) for each in rows(pods)]
     assert limits == [(0, limit_of(UNITS) * MIB)] * 2
-    assert not any("docs/isolation.md" in each for name in "ab" for each in pods.events(name))
+    assert not any("docs/isolation.md" in each for name in both for each in pods.events(name))
 
 
 def test_a_container_above_its_limit_is_refused_memory_and_its_neighbor_keeps_its_own(
