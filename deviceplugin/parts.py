@@ -184,7 +184,7 @@ class Plugin:
             clock=BootClock(),
             cgroups=cgroups,
             has_processes=settings.reads_process_memory,
-            listeners=[self.verification.check],
+            check=self.verification.check,
         )
         own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
         own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")

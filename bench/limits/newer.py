@@ -1,4 +1,4 @@
-"""What is to be checked on a driver R615 or newer, by whoever has one."""
+"""Lists checks for people with a driver R615 or newer: nobody has run them so far."""
 
 from pathlib import Path
 from typing import Final

@@ -56,7 +56,7 @@ def pod_of(name: str) -> str:
 def bare_id(container_id: str | None) -> str:
     """Return the runtime's own ID from a pod's status, such as ``containerd://<id>``.
 
-    It is empty where there is none, and for one in an unknown form.
+    It is empty if the status has no ID, or an ID of an unknown form.
     """
     found = _ID.fullmatch(container_id or "")
     return found[1] if found else ""

@@ -131,8 +131,8 @@ def _text(use: ContainerUse, given: Given) -> str:
     if limit.why_unknown:
         found = f"its limit cannot be read ({limit.why_unknown})"
     else:
-        hard = "none" if limit.hard_bytes is None else f"{limit.hard_bytes // MIB} MiB"
-        found = f"its limit is {hard}"
+        hard = limit.hard_bytes
+        found = "it has no limit" if hard is None else f"its limit is {hard // MIB} MiB"
         if limit.soft_bytes:
             found += f", with {limit.soft_bytes // MIB} MiB reserved"
     amount = "no limit" if given.mib is None else f"{given.mib} MiB"
@@ -143,7 +143,7 @@ def _text(use: ContainerUse, given: Given) -> str:
 
 
 class Verification:
-    """The listener of ``UsageWatch`` that reports missing limits.
+    """Reports missing limits at each measurement of ``UsageWatch``.
 
     While no limit can be read, the node promises none, and no pod is evicted: their limits may well
     be in force.

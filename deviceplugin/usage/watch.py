@@ -1,4 +1,4 @@
-"""Measures the use of GPUs by container every few seconds, for metrics, Events and listeners.
+"""Measures the use of GPUs by container every few seconds, for metrics, Events and a check.
 
 Processes are read only where that is enabled: it needs the host's process IDs. Limits of cgroups
 are read on GPUs whose driver can limit memory, and soon after a container has started. Each GPU is
@@ -9,7 +9,7 @@ for a GPU while one is pending.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,7 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class UsageWatch:
-    """``listeners`` are called with each measurement after the pods have been listed once.
+    """``check`` is called with each measurement after the pods have been listed once.
 
     ``has_processes``: the processes on the GPUs are read; ``proc`` shows all of this machine's. The
     monotonic time of ``clock`` counts from the boot of the machine.
@@ -51,7 +51,7 @@ class UsageWatch:
         clock: Clock,
         cgroups: Cgroups,
         has_processes: bool,
-        listeners: Sequence[Callable[[Usage], None]] = (),
+        check: Callable[[Usage], None],
         proc: Path = Path("/proc"),
         interval_seconds: float = INTERVAL_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
@@ -62,7 +62,7 @@ class UsageWatch:
         self._clock = clock
         self._cgroups = cgroups
         self._has_processes = has_processes
-        self._listeners = listeners
+        self._check = check
         self._proc = proc
         self._interval = interval_seconds
         self._settle = settle_seconds
@@ -83,8 +83,7 @@ class UsageWatch:
             usage = await self._measure()
             show_usage(usage, self._cards.inventory)
             if self._pods.is_listed:
-                for listener in self._listeners:
-                    listener(usage)
+                self._check(usage)
             for use in self._overuse.check(usage.pods, self._clock.monotonic()):
                 await self._report(use)
             await self._next()

@@ -92,8 +92,8 @@ def build(
 
     ``unit_mib`` is the cluster's unit; if None, that of the first inventory. Without one it is MiB
     if a GPU has more units than any has GiB, else GiB. Nodes that do not share their GPUs yet will
-    keep ``reserve`` of each unshared. With ``places_again`` no pod with GPU memory
-    is bound, and pods are in order of creation, those without a time last.
+    keep ``reserve`` of each unshared. With ``places_again`` no pod with GPU memory is bound, and
+    pods are in order of creation, those without a time last.
     """
     found = list(_objects(documents))
     stated = unit_mib or next((u for doc in found if (u := unit_of(doc)) is not None), None)

@@ -20,7 +20,7 @@ from localcluster.errors import BuildError, HostError, UsageError
 SONAME: Final = "libnvidia-ml.so.1"
 STATE_VARIABLE: Final = "NVML_STANDIN_STATE"
 NO_LIMIT: Final = 2**64 - 1
-"""The hard limit, in bytes, of a cgroup without one; a limit of 0 and this is none."""
+"""The hard limit, in bytes, by which the driver says that a cgroup has none."""
 _LIMITS: Final = "limits"
 _SOURCE: Final = Path(__file__).with_name("nvml.c")
 _FLAGS: Final = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}")

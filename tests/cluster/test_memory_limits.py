@@ -320,7 +320,7 @@ def test_a_limit_that_the_hook_skips_is_missed_and_a_pod_that_requires_it_must_g
     try:
         pods.create(asking("a", 1000), strict)
         wait_condition(pods, "strict", "False", "MemoryLimitMissing")
-        assert any("its limit is none" in each for each in pods.events("a"))
+        assert any("it has no limit" in each for each in pods.events("a"))
         assert condition(pods, "a") is None
     finally:
         hook.write_text(script)

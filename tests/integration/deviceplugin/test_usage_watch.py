@@ -100,7 +100,7 @@ class Measured:
             clock=self.clock,
             cgroups=Cgroups(self.groups),
             has_processes=has_processes,
-            listeners=[self.seen.append],
+            check=self.seen.append,
             proc=self.proc,
             interval_seconds=interval_seconds,
             settle_seconds=0.01,

@@ -41,10 +41,10 @@ class Checks:
 @pytest.mark.parametrize(
     ("limit", "fault", "says"),
     [
-        (NONE, Fault.MISSING, "its limit is none"),
+        (NONE, Fault.MISSING, "it has no limit"),
         (LESS_TIGHT, Fault.CHANGED, "its limit is 99999 MiB"),
         (RESERVING, Fault.CHANGED, "its limit is 8192 MiB, with 8192 MiB reserved"),
-        (ONLY_RESERVING, Fault.CHANGED, "its limit is none, with 70000 MiB reserved"),
+        (ONLY_RESERVING, Fault.CHANGED, "it has no limit, with 70000 MiB reserved"),
     ],
 )
 def test_a_limit_that_the_driver_does_not_have_is_found_at_once(limit, fault, says):
