@@ -320,8 +320,7 @@ class Allocations:
         check_own_variable(grant)
         check_own_limits(grant)
         enforcement = self._cards.isolation.of(grant.cards)
-        is_required = self._cards.isolation.is_required
-        check_isolation(grant, enforcement, is_required=is_required)
+        check_isolation(grant, enforcement)
         self._injections.check_admission(grant)
         injection = self._injections.by_runtime(grant)
         return grant.environment([found.container], injection, enforcement, {})

@@ -102,8 +102,8 @@ class Injections:
         ``has_share``: Allocate answered with a CDI name; ``is_late``: with nothing else, so the
         runtime certainly resolves it. ``was_let_start``: a container of the pod was let start
         before, so those that ask for no GPU have run already. ``limits``: NVIDIA's hook must limit
-        the container's memory. Raises Refused where the container
-        would see no GPU, or other containers of the pod would see all.
+        the container's memory. Raises Refused where the container would see no GPU, or other
+        containers of the pod would see all.
         """
         check_own_limits(grant)
         by_runtime = self.by_runtime(grant)

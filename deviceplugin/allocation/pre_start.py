@@ -157,11 +157,10 @@ class Starts:
                 pod=grant.pod,
                 reason=Reason.ANSWER_STALE,
             )
-        is_required = self._cards.isolation.is_required
         # Without an answer of ours, the hook obeys what envFrom may have.
         is_served = bool(answered.share) and {**wanted, **answered.told} == wanted
         is_served &= answered.told == wanted or not grant.reads_variables(names)
-        check_isolation(grant, enforcement, is_required=is_required, is_served=is_served)
+        check_isolation(grant, enforcement, is_served=is_served)
         if is_early and answered.cards != frozenset(grant.uuids):
             raise Refused(
                 f"pod {grant.pod.key}: Allocate gave container {entry.container} "

@@ -35,6 +35,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.errors import RequestError
+from gpushare.objects import model
 from gpushare.text.amounts import free_gib, needed_gib
 
 Injection = Literal["cdi", "runtime", "runtime-cdi"]
@@ -56,8 +57,7 @@ class Grant:
 
     def reads_variables(self, names: Sequence[str]) -> bool:
         """Whether one of these containers has variables by ``envFrom``, which nobody reads here."""
-        containers = (*self.pod.init_containers, *self.pod.containers)
-        return any(each.env_from for each in containers if each.name in names)
+        return any(each.env_from for each in self._named(names))
 
     def share_mib(self, units: int) -> int:
         """Return the MiB of each GPU of a container that asks for so many units."""
@@ -74,9 +74,9 @@ class Grant:
     ) -> dict[str, str]:
         """Return the variables of containers that ask for the same amount.
 
-        ``told`` and ``is_served`` are as in ``Enforcement.variables``.
-        Refused if the pod has no such containers. Where NVIDIA's own CDI edits give access to the
-        GPUs, NVIDIA's runtime must not.
+        ``told`` and ``is_served`` are as in ``Enforcement.variables``. Where NVIDIA's own CDI edits
+        give access to the GPUs, NVIDIA's runtime must not. Refused if the pod has no such
+        containers.
         """
         units = next((c.units for c in self.request.containers if c.name in names), 0)
         if not units:
@@ -87,8 +87,7 @@ class Grant:
             BY_RUNTIME: ",".join(uuids),
             BY_RUNTIME_CDI: ",".join(f"{CDI_KIND_RUNTIME}={uuid}" for uuid in uuids),
         }
-        containers = (*self.pod.init_containers, *self.pod.containers)
-        own = {name for each in containers if each.name in names for name in own_variables(each)}
+        own = {name for each in self._named(names) for name in own_variables(each)}
         return {
             ENV_VISIBLE_DEVICES: visible[injection],
             ENV_CARD_UUID: ",".join(uuids),
@@ -100,6 +99,10 @@ class Grant:
                 self.cards, self.share_mib(units), own, told, is_served=is_served
             ),
         }
+
+    def _named(self, names: Sequence[str]) -> list[model.Container]:
+        containers = (*self.pod.init_containers, *self.pod.containers)
+        return [each for each in containers if each.name in names]
 
 
 def grant_of(pod: NodePod, inventory: Inventory | None) -> Grant:
@@ -183,15 +186,12 @@ def check_own_limits(grant: Grant) -> None:
         )
 
 
-def check_isolation(
-    grant: Grant, enforcement: Enforcement, *, is_required: bool, is_served: bool = True
-) -> None:
-    """Refuse a pod that requires that the driver limits its memory, where that is not promised.
+def check_isolation(grant: Grant, enforcement: Enforcement, *, is_served: bool = True) -> None:
+    """Refuse a pod whose memory the driver must limit, where that is not promised.
 
-    ``is_required``: the node requires it of every pod. ``is_served``: what Allocate has answered
-    lets the container get what is promised now.
+    ``is_served``: what Allocate has answered lets the container get what is promised now.
     """
-    if not (is_required or requires_limit(grant.pod.annotations)):
+    if not (enforcement.is_required or requires_limit(grant.pod.annotations)):
         return
     limited = f"pod {grant.pod.key}: the driver must limit its memory"
     if enforcement.why_not_promised:

@@ -35,8 +35,6 @@ _LIBRARY: Final = re.compile(r"/libcuda\.so\.([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})$"
 _MODULE: Final = re.compile(rb"Kernel Module(?: for \S+)?\s+([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})\s")
 MODULE_FILE: Final = Path("/proc/driver/nvidia/version")
 _MODULE_BYTES: Final = 4096
-
-
 _LIMIT_HOOK: Final = "apply-cuda-memory-limits"
 _GPU_ID: Final = "--gpu-id"
 
@@ -101,7 +99,11 @@ class NvidiaSpecs:
                 raise Refused(self._missing(uuid, files))
             _check_number(card, (file.devices or {})[uuid])
             if file not in merged_files:
-                self._check_driver(uuid, file.common or {})
+                if other := self._other_driver(file.common or {}):
+                    raise Refused(
+                        f"--inject=cdi: the CDI file with {KIND}={uuid} was made for {other}: "
+                        f"write the file again on the node with `{COMMAND}`"
+                    )
                 merged_files.append(file)
                 _merge(merged, file.common or {})
             _merge(merged, (file.devices or {})[uuid])
@@ -131,9 +133,7 @@ class NvidiaSpecs:
     def _limit_hooks(self) -> Iterator[tuple[str, Mapping[str, Any], tuple[int, ...]]]:
         """Return device name, hook and CDI version of those in files for the loaded driver."""
         for file in self._read():
-            try:
-                self._check_driver("all", file.common or {})
-            except Refused:
+            if self._other_driver(file.common or {}):
                 continue
             for name, edits in (file.devices or {}).items():
                 if (hook := _limit_hook(edits)) is not None:
@@ -178,17 +178,15 @@ class NvidiaSpecs:
                 if path.suffix in {".yaml", ".json"} and not path.name.startswith(FILE_PREFIX):
                     yield path
 
-    def _check_driver(self, uuid: str, common: Mapping[str, Any]) -> None:
+    def _other_driver(self, common: Mapping[str, Any]) -> str:
+        """Return for which driver a file was made, and which is loaded; empty for the same."""
         mounts = [each for each in common.get("mounts") or () if isinstance(each, dict)]
         paths = (str(each.get("hostPath")) for each in mounts)
         made_for = {found[1] for path in paths if (found := _LIBRARY.search(path))}
         loaded = self._loaded()
-        if loaded and made_for and loaded not in made_for:
-            raise Refused(
-                f"--inject=cdi: the CDI file with {KIND}={uuid} was made for driver "
-                f"{', '.join(sorted(made_for))}, and {loaded} is loaded: write the file again on "
-                f"the node with `{COMMAND}`"
-            )
+        if not loaded or not made_for or loaded in made_for:
+            return ""
+        return f"driver {', '.join(sorted(made_for))}, and {loaded} is loaded"
 
     def _loaded(self) -> str:
         """Return the version of the loaded kernel module; empty where it is not known."""

@@ -55,8 +55,6 @@ _EVENTS: Final = (
     | pynvml.nvmlEventTypeGpuUnavailableError
     | pynvml.nvmlEventTypeGpuRecoveryAction
 )
-
-
 _NO_AMOUNT: Final = 2**64 - 1  # no limit, or not known
 _ALL_PERCENT: Final = 100
 _SET_LIMITS: Final = "nvmlDeviceSetMemoryLimits_v1"

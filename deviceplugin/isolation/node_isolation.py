@@ -63,6 +63,7 @@ class NodeIsolation:
         return Enforcement(
             is_limited,
             why_not_promised=next((why for card in cards if (why := self._why_not_more(card))), ""),
+            is_required=self.is_required,
             guards=can_limit and not is_limited,
             by_frameworks=self._by_frameworks,
         )

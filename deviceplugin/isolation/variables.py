@@ -43,14 +43,16 @@ class Enforcement:
     """What keeps containers on certain GPUs to their share.
 
     ``is_limited``: NVIDIA's hook and the driver limit memory. ``why_not_promised``: why they do
-    not, or why that is not certain; empty where it is. ``guards``: they do not, but they would
-    reserve what a pod's variables say, so the plugin's say nothing. ``by_frameworks``: frameworks
-    are told to limit themselves where the driver does not: which memory they take a part of then is
-    not known for all of them.
+    not, or why that is not certain; empty where it is. ``is_required``: no container may start
+    without that promise. ``guards``: they do not limit, but they would reserve what a pod's
+    variables say, so the plugin's say nothing. ``by_frameworks``: frameworks are told to limit
+    themselves where the driver does not. Where it does, it is not known of all of them which memory
+    they take a part of.
     """
 
     is_limited: bool = False
     why_not_promised: str = ""
+    is_required: bool = False
     guards: bool = False
     by_frameworks: bool = False
 

@@ -79,8 +79,8 @@ class FailingNodes:
 
     def _count(self, key: tuple[str, _Of], now: float, *, is_certain: bool) -> None:
         self._nodes = {
-            key: entry
-            for key, entry in self._nodes.items()
+            known: entry
+            for known, entry in self._nodes.items()
             if now - max((entry.until, *entry.failed_at)) <= FORGOTTEN_SECONDS
         }
         entry = self._nodes.setdefault(key, _Node())

@@ -23,10 +23,10 @@ from gpushare.contract import (
 )
 from gpushare.objects.model import Pod
 
-# Reasons of the condition that never pass by themselves, and those that may.
 LIMIT_MISSING: Final = "MemoryLimitMissing"
-# Of pods that run, and must not as they do.
+# Reasons of the condition on pods that run, and must not run so.
 OF_RUNNING: Final = frozenset({LIMIT_MISSING, "MemoryLimitChanged"})
+# Reasons that never pass by themselves, and those that may.
 AT_ONCE: Final = OF_RUNNING | {"AnswerStale"}
 AFTER_A_WHILE: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull", "MemoryNotLimited"})
 NO_DECISION: Final = "NoDecision"  # it never passes, and the kubelet may be about to fail the pod
