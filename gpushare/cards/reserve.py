@@ -35,4 +35,6 @@ def parse_reserve(text: str) -> Reserve:
         return Reserve(text, mib=int(found[1]) * _MIB[found[2]])
     if found := _PERCENT.fullmatch(text):
         return Reserve(text, percent=float(found[1]))
-    raise SettingsError(f"--reserve={text}: write an amount such as 512Mi or 1Gi, 3%, or 0")
+    raise SettingsError(
+        f"--reserve={text}: write an amount such as 512Mi or 1Gi, less than 100% such as 3%, or 0"
+    )
