@@ -30,7 +30,7 @@ from tests.cluster.expect import decided
 pytestmark = pytest.mark.cluster
 
 MIB = 1 << 20
-UNITS = 4000
+UNITS = 4000  # of one MiB, so this is also each container's limit
 ONE, TWO, ON_OLD, ON_CRI_O, ON_AUTO = (f"GPU-0000000a-0000-4000-8000-{i:012x}" for i in range(5))
 NODES: dict[str, tuple[Runtime, Setup, tuple[str, ...]]] = {
     "limits": ("containerd-2", Setup.CDI, (ONE, TWO)),
@@ -48,11 +48,6 @@ mount -n --bind $2 {CARDS}
 shift 2
 exec unshare --cgroup --mount sh -ec 'mount -n -t cgroup2 none /sys/fs/cgroup; "$@"' sh "$@"
 """
-
-
-def limit_of(units: int) -> int:
-    """Return the limit in MiB that the plugin's variables set for a container of these units."""
-    return units
 
 
 def start_plugin(gpushare: Gpushare, node: str) -> None:
@@ -198,7 +193,7 @@ def test_a_container_has_its_share_as_limit_and_nothing_reserved_on_each_kind_of
     assert sorted(found) == sorted(wanted.values())
     for name, uuid in wanted.items():
         row = found[uuid]
-        assert (row.soft, row.hard) == (0, limit_of(UNITS) * MIB), name
+        assert (row.soft, row.hard) == (0, UNITS * MIB), name
         assert row.cgroup.endswith(cgroup_of(pods, name))
     assert stated(pods, "limits") == [("driver", ""), ("driver", "")]
 
@@ -234,7 +229,7 @@ def test_variables_of_a_config_map_change_neither_limit_nor_reservation(
     with config_map(pods, "own", data):
         pods.create(described)
         pods.wait_running("a")
-        assert [(each.soft, each.hard) for each in rows(pods)] == [(0, limit_of(UNITS) * MIB)]
+        assert [(each.soft, each.hard) for each in rows(pods)] == [(0, UNITS * MIB)]
 
 
 @contextmanager
@@ -264,7 +259,7 @@ def test_on_cri_o_an_image_cannot_raise_its_limit(pods: Workloads) -> None:
     described["spec"]["containers"][0]["image"] = GREEDY_WORKLOAD
     pods.create(described)
     pods.wait_running("a")
-    assert [(each.soft, each.hard) for each in rows(pods)] == [(0, limit_of(UNITS) * MIB)]
+    assert [(each.soft, each.hard) for each in rows(pods)] == [(0, UNITS * MIB)]
 
 
 def test_each_container_of_a_pod_has_its_own_limit_also_one_that_comes_first(
@@ -344,7 +339,7 @@ def test_a_plugin_that_is_killed_on_the_way_changes_no_limit(pods: Workloads) ->
         seconds=60,
     )
     limits = [(each.soft, each.hard) for each in rows(pods)]
-    assert limits == [(0, limit_of(UNITS) * MIB)] * 2
+    assert limits == [(0, UNITS * MIB)] * 2
     assert not any("docs/isolation.md" in each for name in both for each in pods.events(name))
 
 
@@ -354,20 +349,18 @@ def test_a_container_above_its_limit_is_refused_memory_and_its_neighbor_keeps_it
     pods.create(asking("a", 1000))
     pods.wait_running("a")
     before = pods.get("a")["status"]["containerStatuses"]
-    limit = limit_of(UNITS)
-    pods.create(asking("greedy", limit + 1), asking("whole", limit))
+    pods.create(asking("greedy", UNITS + 1), asking("whole", UNITS))
     assert ended(pods, "greedy") == OUT_OF_MEMORY
     said = pods.cluster.kubectl("logs", "greedy")
-    assert f"out of memory: GPU {ONE}: wanted {limit + 1} MiB, used 0 MiB of {limit} MiB" in said
+    assert f"out of memory: GPU {ONE}: wanted {UNITS + 1} MiB, used 0 MiB of {UNITS} MiB" in said
     pods.wait_running("whole")
     assert pods.get("a")["status"]["containerStatuses"] == before
 
 
 def test_what_is_executed_in_a_container_shares_its_limit(pods: Workloads) -> None:
-    limit = limit_of(UNITS)
-    pods.create(asking("a", limit - 1000))
+    pods.create(asking("a", UNITS - 1000))
     pods.wait_running("a")
-    with pytest.raises(CommandError, match=rf"wanted 1001 MiB, used {limit - 1000} MiB of {limit}"):
+    with pytest.raises(CommandError, match=rf"wanted 1001 MiB, used {UNITS - 1000} MiB of {UNITS}"):
         pods.cluster.kubectl("exec", "a", "--", "/workload", "allocate", "1001")
     # It stays, as every workload does.
     words = ["exec", "a", "--", "/workload", "allocate", "1000"]
@@ -383,7 +376,7 @@ def test_a_limit_ends_with_its_container(pods: Workloads) -> None:
     pods.wait_running("a", "b")
     first = cgroup_of(pods, "a")
     folder = pods.cluster.node_folder("limits") / "nvml"
-    assert hard_limits(folder, ONE) == 2 * limit_of(UNITS) * MIB
+    assert hard_limits(folder, ONE) == 2 * UNITS * MIB
     pods.kill_container("a")
 
     def not_restarted() -> str | None:
@@ -395,7 +388,7 @@ def test_a_limit_ends_with_its_container(pods: Workloads) -> None:
     pods.delete("a", grace=1)
     wait_until(
         "the limit of b alone",
-        lambda: None if hard_limits(folder, ONE) == limit_of(UNITS) * MIB else str(rows(pods)),
+        lambda: None if hard_limits(folder, ONE) == UNITS * MIB else str(rows(pods)),
         seconds=30,
     )
 
