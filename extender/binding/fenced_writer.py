@@ -80,9 +80,13 @@ class Writer:
                 may_go=lambda: self._check(WRITE_SECONDS, what),
             )
 
-    async def evict_pod(self, pod: Pod, *, any_version: bool = False) -> None:
+    async def evict_pod(
+        self, pod: Pod, *, any_version: bool = False, grace_seconds: int | None = None
+    ) -> None:
         async with self._write(SIDE_SECONDS, f"eviction of {pod.key}"):
-            await self._kube.evict_pod(pod, any_version=any_version, seconds=SIDE_SECONDS)
+            await self._kube.evict_pod(
+                pod, any_version=any_version, grace_seconds=grace_seconds, seconds=SIDE_SECONDS
+            )
 
     async def try_eviction(self, pod: Pod) -> None:
         """Ask whether the pod could be evicted now; nothing is written. Raises as ``evict_pod``."""

@@ -26,6 +26,7 @@ from gpushare.objects.model import Pod
 LIMIT_MISSING: Final = "MemoryLimitMissing"
 # Reasons of the condition on pods that run, and must not run so.
 OF_RUNNING: Final = frozenset({LIMIT_MISSING, "MemoryLimitChanged"})
+GRACE_SECONDS: Final = 30  # that these have at most to end, whatever their authors wrote
 # Reasons that never pass by themselves, and those that may.
 AT_ONCE: Final = OF_RUNNING | {"AnswerStale"}
 AFTER_A_WHILE: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull", "MemoryNotLimited"})

@@ -7,7 +7,14 @@ from typing import Final
 
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
-from extender.eviction.rules import LIMIT_MISSING, NO_DECISION, OF_RUNNING, StuckPods
+from extender.decisions.tries import in_turns
+from extender.eviction.rules import (
+    GRACE_SECONDS,
+    LIMIT_MISSING,
+    NO_DECISION,
+    OF_RUNNING,
+    StuckPods,
+)
 from extender.metrics.counters import EVICTIONS
 from extender.watch.events import Notice
 from gpushare.clock import Clock
@@ -47,9 +54,11 @@ class Evictions:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         is_evicted = False
         try:
-            # A pod that runs already may change often.
-            any_version = self._any_version or why in OF_RUNNING
-            await self._kube.evict_pod(pod, any_version=any_version)
+            if why in OF_RUNNING:  # it may change often
+                grace_seconds = max(1, min(pod.grace_seconds, GRACE_SECONDS))
+                await self._kube.evict_pod(pod, any_version=True, grace_seconds=grace_seconds)
+            else:
+                await self._kube.evict_pod(pod, any_version=self._any_version)
         except NotFound:
             log.info("pod is gone already", extra=about)
         except ApiError as err:
@@ -81,7 +90,8 @@ class StuckEvictor:
         self._is_allowed = after_seconds > 0
         self._stuck = StuckPods(after_seconds)
         self._evictions = Evictions(kube, state.clock)
-        self._tried_at: dict[str, float] = {}
+        self._tried_at: dict[str, float] = {}  # by uid; of those not tried yet, when they were due
+        self._turns: dict[str, float] = {}  # by namespace
 
     async def run(self) -> None:
         while self._is_allowed:
@@ -91,7 +101,8 @@ class StuckEvictor:
     async def check(self) -> None:
         """Evict the pod that is due and was not tried for the longest time.
 
-        A PodDisruptionBudget may refuse any number of running pods for ever.
+        Namespaces take turns: a PodDisruptionBudget may refuse any number of running pods for ever,
+        and any number may become due.
         """
         if not self._is_allowed:
             return
@@ -103,13 +114,16 @@ class StuckEvictor:
         ]
         now = self._clock.monotonic()
         due = self._stuck.due(pods, now)
-        uids = {pod.uid for pod, _ in due}
-        self._evictions.keep_only(uids)
-        self._tried_at = {uid: at for uid, at in self._tried_at.items() if uid in uids}
+        self._evictions.keep_only({pod.uid for pod, _ in due})
+        self._tried_at = {pod.uid: self._tried_at.get(pod.uid, now) for pod, _ in due}
+        self._turns = {ns: self._turns.get(ns, -inf) for ns in {_namespace(each) for each in due}}
         ready = [each for each in due if self._evictions.may_ask(each[0])]
-        if ready:
-            pod, why = min(ready, key=lambda each: self._tried_at.get(each[0].uid, -inf))
-            self._tried_at[pod.uid] = now
+        ready.sort(key=lambda each: self._tried_at[each[0].uid])
+        in_order = in_turns(
+            ready, lambda each: {_namespace(each)}, lambda _, ns: (self._turns[ns],)
+        )
+        for pod, why in in_order[:1]:
+            self._tried_at[pod.uid] = self._turns[pod.metadata.namespace] = now
             await self._evict(pod, why)
 
     async def _evict(self, pod: Pod, why: str) -> None:
@@ -120,6 +134,10 @@ class StuckEvictor:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("pod evicted", extra={**about, "why": why})
         self._notice(pod, EVENT, _text(pod, why))
+
+
+def _namespace(due: tuple[Pod, str]) -> str:
+    return due[0].metadata.namespace
 
 
 def _text(pod: Pod, why: str) -> str:

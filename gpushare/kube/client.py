@@ -196,25 +196,32 @@ class Kube:
         pod: Pod,
         *,
         any_version: bool = False,
+        grace_seconds: int | None = None,
         is_trial: bool = False,
         seconds: float = REQUEST_SECONDS,
     ) -> None:
         """Evict exactly this uid (policy/v1), and only at this version unless ``any_version``.
 
         A pod that runs changes often: its version is a condition only where the pod must not have
-        changed. ``is_trial``: only ask whether it could be evicted. Raises NotFound if it is
-        deleted, Conflict if it has changed or the name is now another pod's, and ApiError with code
-        429 if a PodDisruptionBudget does not allow the eviction now.
+        changed. Without ``grace_seconds`` it may take as long to end as its author wrote; for a pod
+        that is being deleted already, kubelets ignore it (kubernetes/kubernetes#113883).
+
+        ``is_trial``: only ask whether it could be evicted. Raises NotFound if it is deleted,
+        Conflict if it has changed or the name is now another pod's, and ApiError with code 429 if a
+        PodDisruptionBudget does not allow the eviction now.
         """
         meta = pod.metadata
         conditions = {"uid": meta.uid}
         if not any_version:
             conditions["resourceVersion"] = meta.resource_version
+        options: dict[str, Any] = {"preconditions": conditions}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": conditions},
+            "deleteOptions": options,
         }
         path = paths.pod_path(meta.namespace, meta.name) + "/eviction"
         query = [("dryRun", "All")] if is_trial else ()

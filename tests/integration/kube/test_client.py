@@ -203,14 +203,19 @@ async def test_a_patch_is_strategic_and_a_wrong_uid_is_told(door, tmp_path, fiel
 
 
 @pytest.mark.parametrize(
-    ("wanted", "conditions"),
+    ("wanted", "options"),
     [
-        ({}, {"uid": "uid-a", "resourceVersion": "7"}),
-        ({"any_version": True}, {"uid": "uid-a"}),  # the pod runs, and its status changes
+        ({}, {"preconditions": {"uid": "uid-a", "resourceVersion": "7"}}),
+        # The pod runs, and its status changes.
+        ({"any_version": True}, {"preconditions": {"uid": "uid-a"}}),
+        (
+            {"any_version": True, "grace_seconds": 30},
+            {"preconditions": {"uid": "uid-a"}, "gracePeriodSeconds": 30},
+        ),
     ],
 )
 async def test_an_eviction_names_the_uid_and_the_version_unless_any_will_do(
-    door, tmp_path, wanted, conditions
+    door, tmp_path, wanted, options
 ):
     door.answers = [status(201, "Created")]
     seen = pod("a", 8)
@@ -221,7 +226,7 @@ async def test_an_eviction_names_the_uid_and_the_version_unless_any_will_do(
     assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/eviction")
     eviction = msgspec.json.decode(sent)
     assert (eviction["apiVersion"], eviction["kind"]) == ("policy/v1", "Eviction")
-    assert eviction["deleteOptions"] == {"preconditions": conditions}
+    assert eviction["deleteOptions"] == options
 
 
 async def test_without_a_connection_nothing_was_sent(tmp_path):

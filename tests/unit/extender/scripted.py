@@ -35,6 +35,7 @@ class ScriptedKube:
         self.pods: dict[str, Pod] = {}
         self.bindings: list[tuple[str, str, dict[str, str]]] = []
         self.evicted: list[tuple[str, str]] = []
+        self.grace_seconds: list[int | None] = []  # of those that were evicted
         self.outcomes: list[Exception | None] = []
         self.guarded: set[str] = set()  # pods that a budget keeps
         self.lands = True
@@ -67,7 +68,7 @@ class ScriptedKube:
         if outcome is not None:
             raise outcome
 
-    async def evict_pod(self, pod, *, any_version=False) -> None:
+    async def evict_pod(self, pod, *, any_version=False, grace_seconds=None) -> None:
         if pod.metadata.name in self.guarded:
             raise ApiError("a budget forbids it", code=429)
         if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
@@ -77,6 +78,7 @@ class ScriptedKube:
         if now.uid != pod.uid or not is_same:
             raise Conflict("the precondition failed", code=409)
         self.evicted.append((pod.metadata.name, pod.uid))
+        self.grace_seconds.append(grace_seconds)
 
     def land(self, pod, node, annotations) -> Pod:
         written = {"annotations": pod.annotations | dict(annotations)}

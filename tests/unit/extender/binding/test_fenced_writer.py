@@ -27,7 +27,7 @@ class Api:
     async def patch_pod(self, namespace, name, patch, *, part, seconds, may_go):
         await self._write("nominate" if part else "release")
 
-    async def evict_pod(self, pod, *, any_version, seconds):
+    async def evict_pod(self, pod, *, any_version, grace_seconds, seconds):
         assert seconds == SIDE_SECONDS
         await self._write("evict")
 

@@ -89,9 +89,38 @@ async def test_pods_that_a_budget_keeps_do_not_keep_others_from_being_evicted(be
     bench.add(*(waiting(f"p{n}", "MemoryLimitChanged", runs=True) for n in range(60)))
     await bench.rounds(300)
     assert not bench.names
-    bench.add(waiting("a", "AnswerStale"))
+    bench.add(waiting("a", "AnswerStale", namespace="other"))
     await bench.rounds(2)
     assert bench.names == ["a"]
+    bench.add(waiting("b", "AnswerStale"))
+    await bench.rounds(62)
+    assert bench.names == ["a", "b"]
+
+
+async def test_pods_that_become_due_all_the_time_do_not_keep_another_from_being_evicted(bench):
+    bench.kube.guarded = {"a"}
+    bench.add(waiting("a", "MemoryLimitChanged", runs=True))
+    await bench.rounds(5)
+    bench.kube.guarded = set()
+    for n in range(200):
+        bench.add(waiting(f"p{n}", "MemoryLimitChanged", runs=True))
+        await bench.rounds(1)
+    assert "a" in bench.names
+
+
+@pytest.mark.parametrize(("own", "given"), [(604_800, 30), (None, 30), (5, 5), (0, 1)])
+async def test_a_pod_without_its_limit_has_no_long_time_to_end(bench, own, given):
+    spec = {"termination_grace_period_seconds": own}
+    bench.add(changed(waiting("a", "MemoryLimitChanged", runs=True), spec=spec))
+    await bench.rounds(1)
+    assert (bench.names, bench.kube.grace_seconds) == (["a"], [given])
+
+
+async def test_a_pod_that_runs_nowhere_has_the_time_to_end_that_it_wants(bench):
+    spec = {"termination_grace_period_seconds": 604_800}
+    bench.add(changed(waiting("a", "AnswerStale"), spec=spec))
+    await bench.rounds(1)
+    assert (bench.names, bench.kube.grace_seconds) == (["a"], [None])
 
 
 async def test_zero_seconds_evict_nothing():

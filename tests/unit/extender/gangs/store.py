@@ -203,7 +203,13 @@ class Store:
         self.put(changed(now, written, spec={"scheduling_gates": gates, "node_selector": selector}))
 
     async def evict_pod(
-        self, pod: Pod, *, any_version: bool = False, is_trial: bool = False, seconds: float
+        self,
+        pod: Pod,
+        *,
+        any_version: bool = False,
+        grace_seconds: int | None = None,
+        is_trial: bool = False,
+        seconds: float,
     ) -> None:
         """As EvictionREST.Create (pkg/registry/core/pod/storage/eviction.go)."""
         await asyncio.sleep(0.005)
@@ -228,12 +234,12 @@ class Store:
             )
         self.evicted.append(name)
         self.evicts(now)
-        self.delete(now)
+        self.delete(now, grace_seconds)
 
-    def delete(self, pod: Pod) -> None:
+    def delete(self, pod: Pod, grace: int | None = None) -> None:
         """Begin to delete a pod; its node ends it later."""
         if pod.metadata.deletion_timestamp is None:
-            grace = pod.spec.termination_grace_period_seconds
+            grace = pod.spec.termination_grace_period_seconds if grace is None else grace
             grace = GRACE_SECONDS if grace is None else grace
             meta = {"deletion_timestamp": DELETED, "deletion_grace_period_seconds": grace}
             self.put(changed(pod, meta))
