@@ -402,6 +402,8 @@ class NvmlProcesses:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(position)
             pynvml.nvmlDeviceGetMemoryLimits_v1(handle, found)
+        except pynvml.NVMLError_NotFound:
+            return MemoryLimit()  # nvml.h: the GPU has no limits of this cgroup
         except Exception as err:  # noqa: BLE001
             return MemoryLimit(why_unknown=f"the driver does not report the limit: {err}")
         used = _if_any(found.currentUsed)

@@ -174,16 +174,18 @@ def limit(tmp_path: Path):
     return asked
 
 
-def test_a_cgroup_without_a_limit_has_none(limit, limiting_library: Path) -> None:
-    found = limit(limiting_library)
+@pytest.mark.parametrize("fail", [{}, {"nvmlDeviceGetMemoryLimits_v1": 6}])
+def test_a_cgroup_without_a_limit_has_none(limit, limiting_library: Path, fail) -> None:
+    """Code 6 is NVML_ERROR_NOT_FOUND, which nvml.h has for limits that were not found."""
+    found = limit(limiting_library, **fail)
     assert (found["hard_bytes"], found["why_unknown"]) == (None, "")
 
 
 def test_a_limit_that_cannot_be_read_is_unknown_with_the_drivers_text(
     limit, library: Path, limiting_library: Path
 ) -> None:
-    refused = limit(limiting_library, nvmlDeviceGetMemoryLimits_v1=6)
+    refused = limit(limiting_library, nvmlDeviceGetMemoryLimits_v1=17)
     older = limit(library)
-    assert "Not Found" in refused["why_unknown"]
+    assert "operating system" in refused["why_unknown"]
     assert "Function Not Found" in older["why_unknown"]
     assert refused["hard_bytes"] is refused["used_bytes"] is None
