@@ -10,9 +10,7 @@ from deviceplugin.usage.cgroup_paths import names_of, pod_of
 # kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/<pod> in kind, and two more
 # for a kubelet with a cgroup root of its own.
 _MOST_LEVELS: Final = 6
-_IN_CRI_O: Final = "crio-"
-# crun moves a container's processes there, and the limit is set where they are.
-_OF_CRUN: Final = "container"
+_OF_CRUN: Final = "container"  # crun moves a container's processes there
 
 
 class Cgroups:
@@ -27,17 +25,19 @@ class Cgroups:
         self.root = root
         self._pods: Mapping[str, Path] = {}
 
-    def find(self, wanted: Mapping[str, str]) -> dict[str, Path]:
+    def find(self, wanted: Mapping[str, str]) -> dict[str, list[Path]]:
         """Return the directories of containers by their ID; those that are not found are missing.
 
-        ``wanted`` has the uid of the pod of each container, by the container's ID.
+        ``wanted`` has the uid of the pod of each container, by the container's ID. A container's
+        own directory comes first, then the one below it that crun may have made; with another
+        runtime it is a user's.
         """
         if not all(uid in self._pods and self._pods[uid].is_dir() for uid in wanted.values()):
             self._pods = self._look()
         found = {}
         for container_id, uid in wanted.items():
             if (pod := self._pods.get(uid)) and (own := _container(pod, container_id)):
-                found[container_id] = own
+                found[container_id] = [own, *(each for each in [own / _OF_CRUN] if each.is_dir())]
         return found
 
     def sees_pods(self) -> bool:
@@ -72,7 +72,4 @@ def _directories(above: Path) -> Iterator[Path]:
 
 
 def _container(pod: Path, container_id: str) -> Path | None:
-    own = next((pod / name for name in names_of(container_id) if (pod / name).is_dir()), None)
-    if own is not None and own.name.startswith(_IN_CRI_O) and (own / _OF_CRUN).is_dir():
-        return own / _OF_CRUN
-    return own
+    return next((pod / name for name in names_of(container_id) if (pod / name).is_dir()), None)

@@ -220,6 +220,16 @@ def tally(
     return Usage(tuple(measured), {key: _mib(amount) for key, amount in others.items()})
 
 
+def in_force(found: Sequence[MemoryLimit]) -> MemoryLimit:
+    """Return the limit of a container with these cgroups, at least one.
+
+    NVIDIA's hook sets it on the one that has the processes, and the runtime decides which that is.
+    Only the machine's root can limit the other.
+    """
+    limit = min(found, key=lambda each: (each.hard_bytes is None, not each.why_unknown))
+    return replace(limit, soft_bytes=max(each.soft_bytes for each in found))
+
+
 def _limit(
     row: ContainerUse, reading: Reading | None, limiting: Collection[str], missing: Collection[str]
 ) -> MemoryLimit:

@@ -9,20 +9,30 @@ for a GPU while one is pending.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.driver.calls import CardCalls
-from deviceplugin.driver.interface import ProcessSource
+from deviceplugin.driver.interface import MemoryLimit, ProcessSource
 from deviceplugin.errors import DriverError
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.settings import NAME
 from deviceplugin.usage.card_metrics import show_usage
 from deviceplugin.usage.cgroups import Cgroups
 from deviceplugin.usage.processes import booted_us, visible
-from deviceplugin.usage.rules import ContainerUse, Overuse, PodUse, Reading, Usage, shares, tally
+from deviceplugin.usage.rules import (
+    NO_CGROUP,
+    ContainerUse,
+    Overuse,
+    PodUse,
+    Reading,
+    Usage,
+    in_force,
+    shares,
+    tally,
+)
 from gpushare.clock import Clock
 from gpushare.kube import events
 from gpushare.kube.client import Kube
@@ -69,7 +79,7 @@ class UsageWatch:
         self._overuse = Overuse()
         self._source = source
         self._calls = CardCalls(source.count, self._read, "usage")
-        self._asked: Mapping[str, Mapping[str, Path]] = {}  # cgroups by UUID and container ID
+        self._asked: Mapping[str, Mapping[str, Sequence[Path]]] = {}  # by UUID and container ID
         self._known: frozenset[str] = frozenset()  # IDs of containers at the last measurement
         self._changed = pods.subscribe()
         self._why_silent = ""
@@ -106,7 +116,7 @@ class UsageWatch:
         wanted = [row for row in rows if row.container_id and row.uuid in limiting]
         uids = {row.container_id: row.pod.uid for row in wanted}
         found = await asyncio.to_thread(self._cgroups.find, uids) if uids else {}
-        asked: dict[str, dict[str, Path]] = defaultdict(dict)
+        asked: dict[str, dict[str, Sequence[Path]]] = defaultdict(dict)
         for row in wanted:
             if row.container_id in found:
                 asked[row.uuid][row.container_id] = found[row.container_id]
@@ -150,7 +160,7 @@ class UsageWatch:
     def _of_card(self, position: int) -> Reading:
         uuid = self._source.uuid(position)
         asked = self._asked.get(uuid, {})
-        limits = {own: self._source.limit(position, group) for own, group in asked.items()}
+        limits = {own: self._limit(position, groups) for own, groups in asked.items()}
         if not self._has_processes:
             return Reading(uuid, limits=limits)
         # The ID of a process that has ended may be another's at once. So only those count that the
@@ -169,6 +179,11 @@ class UsageWatch:
             if each.pid in listed and seen.get(each.pid) == again.get(each.pid)
         )
         return Reading(uuid, kept, again, booted_us(self._clock), samples, limits)
+
+    def _limit(self, position: int, groups: Sequence[Path]) -> MemoryLimit:
+        found = in_force([self._source.limit(position, each) for each in groups])
+        # What the driver says of a cgroup that is gone may be what it says of one without a limit.
+        return found if groups[0].is_dir() else MemoryLimit(why_unknown=NO_CGROUP)
 
     async def _report(self, use: PodUse) -> None:
         card = self._cards.inventory.by_uuid(use.uuid) if self._cards.inventory else None

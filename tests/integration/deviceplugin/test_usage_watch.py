@@ -1,5 +1,6 @@
 """What pods really use is measured after they start and regularly; overuse is reported."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from deviceplugin.errors import DriverError
 from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.usage.cgroups import Cgroups
-from deviceplugin.usage.rules import Usage
+from deviceplugin.usage.rules import NO_CGROUP, Usage
 from deviceplugin.usage.watch import UsageWatch
 from gpushare.objects.model import ContainerStatus, PodStatus
 from tests.fakes.clock import FakeClock
@@ -348,6 +349,42 @@ async def test_where_the_driver_limits_a_container_its_limit_and_use_are_shown(
         await eventually(lambda: shown("limit_mib", "a", "app-0") is None)
         assert shown("used_mib", "a", "app-0") is None
         assert made.seen[-1].containers[0].limit.why_unknown == "Insufficient Permissions"
+
+
+@pytest.mark.parametrize("is_below", [True, False])
+async def test_a_limit_counts_on_the_containers_cgroup_and_on_that_of_crun_below_it(
+    made: Measured, is_below: bool
+) -> None:
+    """With another runtime than crun, the user may have made the one below."""
+    made.limiting()
+    own = made.group()
+    below = own / "container"
+    below.mkdir()
+    limited, other = (below, own) if is_below else (own, below)
+    made.source.limits[FIRST, limited] = MemoryLimit(2048 * MIB, 300 * MIB)
+    made.pods.replaced([started(pod("a", 2, cards=(FIRST,), uid=UID))])
+    async with made.watching(has_processes=False):
+        await eventually(lambda: shown("limit_mib", "a", "app-0") == 2048)
+        assert shown("used_mib", "a", "app-0") == 300
+        made.source.limits[FIRST, other] = MemoryLimit(soft_bytes=MIB)
+        await made.measurements()
+        assert made.seen[-1].containers[0].limit == MemoryLimit(2048 * MIB, 300 * MIB, MIB)
+
+
+async def test_of_a_cgroup_that_is_gone_no_limit_is_known(made: Measured, monkeypatch) -> None:
+    made.limiting()
+    own = made.group()
+
+    def gone(position: int, cgroup: Path) -> MemoryLimit:
+        shutil.rmtree(cgroup)
+        return MemoryLimit()
+
+    monkeypatch.setattr(made.source, "limit", gone)
+    made.pods.replaced([started(pod("a", 2, cards=(FIRST,), uid=UID))])
+    async with made.watching(has_processes=False):
+        await eventually(lambda: made.seen and not own.exists())
+        await made.measurements()
+        assert all(each.containers[0].limit.why_unknown == NO_CGROUP for each in made.seen)
 
 
 async def test_a_container_that_starts_is_measured_at_once(made: Measured) -> None:

@@ -18,11 +18,9 @@ FORMS = {
     "cgroupfs, containerd": f"kubepods/burstable/pod{UID}/{BOX}",
     "cgroupfs, containerd, guaranteed": f"kubepods/pod{UID}/{BOX}",
     "cgroupfs, CRI-O": f"kubepods/besteffort/pod{UID}/crio-{BOX}",
-    "cgroupfs, CRI-O with crun": f"kubepods/besteffort/pod{UID}/crio-{BOX}/container",
     "cgroupfs, a cgroup root": f"a/b/kubepods/burstable/pod{UID}/{BOX}",
     "systemd, containerd": f"{BURSTABLE}/cri-containerd-{BOX}.scope",
     "systemd, CRI-O": f"{BURSTABLE}/crio-{BOX}.scope",
-    "systemd, CRI-O with crun": f"{BURSTABLE}/crio-{BOX}.scope/container",
     "systemd, Docker": f"{BURSTABLE}/docker-{BOX}.scope",
     "systemd, below a kubelet of kind": f"kubelet.slice/kubelet-kubepods.slice/"
     f"kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice/"
@@ -39,12 +37,18 @@ def made(root: Path, path: str) -> Path:
 def test_a_containers_cgroup_is_found_in_all_layouts(tmp_path: Path, form: str) -> None:
     own = made(tmp_path, FORMS[form])
     made(tmp_path, "system.slice/containerd.service")
-    assert Cgroups(tmp_path).find({BOX: UID}) == {BOX: own}
+    assert Cgroups(tmp_path).find({BOX: UID}) == {BOX: [own]}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_cgroup_that_crun_makes_in_it_comes_second(tmp_path: Path, form: str) -> None:
+    processes = made(tmp_path, f"{FORMS[form]}/container")
+    assert Cgroups(tmp_path).find({BOX: UID}) == {BOX: [processes.parent, processes]}
 
 
 def test_a_static_pod_has_the_hash_of_its_manifest(tmp_path: Path) -> None:
     own = made(tmp_path, f"kubepods/burstable/pod{STATIC}/{BOX}")
-    assert Cgroups(tmp_path).find({BOX: STATIC}) == {BOX: own}
+    assert Cgroups(tmp_path).find({BOX: STATIC}) == {BOX: [own]}
 
 
 def test_the_id_of_another_pods_container_finds_nothing(tmp_path: Path) -> None:
@@ -54,11 +58,9 @@ def test_the_id_of_another_pods_container_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_cgroups_that_a_user_has_made_stand_for_no_container(tmp_path: Path) -> None:
-    # A user's own group in one of containerd is not that of its processes.
     own = made(tmp_path, f"kubepods/pod{UID}/{BOX}")
-    made(own, "container")
     made(own, f"pod{OTHER}/{BOX[::-1]}")
-    assert Cgroups(tmp_path).find({BOX: UID, BOX[::-1]: OTHER}) == {BOX: own}
+    assert Cgroups(tmp_path).find({BOX: UID, BOX[::-1]: OTHER}) == {BOX: [own]}
 
 
 def test_no_cgroup_of_a_user_is_listed(tmp_path: Path, monkeypatch) -> None:
@@ -75,15 +77,15 @@ def test_no_cgroup_of_a_user_is_listed(tmp_path: Path, monkeypatch) -> None:
 def test_pods_that_start_are_found_and_those_that_are_gone_are_not(tmp_path: Path) -> None:
     groups = Cgroups(tmp_path)
     first = made(tmp_path, f"kubepods/pod{UID}/{BOX}")
-    assert groups.find({BOX: UID}) == {BOX: first}
+    assert groups.find({BOX: UID}) == {BOX: [first]}
     second = made(tmp_path, f"kubepods/pod{OTHER}/{BOX}")
-    assert groups.find({BOX: OTHER}) == {BOX: second}
+    assert groups.find({BOX: OTHER}) == {BOX: [second]}
     first.rmdir()
     assert groups.find({BOX: UID}) == {}
     first.parent.rmdir()
     assert groups.find({BOX: UID}) == {}
     moved = made(tmp_path, f"kubepods/burstable/pod{UID}/{BOX}")
-    assert groups.find({BOX: UID}) == {BOX: moved}
+    assert groups.find({BOX: UID}) == {BOX: [moved]}
 
 
 def test_it_is_known_whether_the_cgroup_of_any_pod_is_visible(tmp_path: Path) -> None:
