@@ -6,7 +6,7 @@ written or the pod is deleted.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -72,7 +72,8 @@ class RefusalReport:
         self._wake = pods.subscribe()
         self._retries: Retries[_Key] = Retries(clock)
         self._verdicts: dict[str, Verdict] = {}
-        self._unlimited: dict[str, Verdict] | None = None  # before the first measurement
+        self._unlimited: dict[str, Verdict] = {}
+        self._unknown: Collection[str] | None = None  # None before the first measurement: all
         self._refused_at: dict[str, float] = {}
         self._landed: dict[str, _Landed] = {}
         self._recorded: set[_Key] = set()
@@ -94,8 +95,13 @@ class RefusalReport:
         self._record_once(pod, reason, str(err))
         self._wake.set()
 
-    def set_limits_missing(self, found: Sequence[LimitMissing]) -> None:
-        """Report which pods run without a limit of their memory now; all others have theirs."""
+    def set_limits_missing(self, found: Sequence[LimitMissing], unknown: Collection[str]) -> None:
+        """Report which pods run without a limit of their memory now.
+
+        All others have theirs, except those with a uid in ``unknown``: what was reported of them
+        stays.
+        """
+        self._unknown = unknown
         self._unlimited = {
             each.pod.uid: Verdict(each.pod, each.reason, each.text) for each in found if each.evicts
         }
@@ -155,10 +161,11 @@ class RefusalReport:
         for uid, pod in pods.items():
             if pod.is_terminal:
                 continue
-            present, unlimited = self._present(pod), self._unlimited or {}
-            if self._unlimited is None and any(is_reported(present, r) for r in _OF_LIMITS):
+            present, unlimited = self._present(pod), self._unlimited.get(uid)
+            is_unknown = unlimited is None and (self._unknown is None or uid in self._unknown)
+            if is_unknown and any(is_reported(present, reason) for reason in _OF_LIMITS):
                 continue  # it may be so still
-            last = unlimited.get(uid) or self._verdicts.get(uid)
+            last = unlimited or self._verdicts.get(uid)
             wanted = condition_due(present, last, runs=pod.runs)
             if wanted is not None:
                 due[uid] = pod, wanted

@@ -76,13 +76,11 @@ class Missing:
 class LimitChecks:
     """Which containers do not have the limits that they were given (pure).
 
-    A limit that was in force stays so for the container's life: only the machine's root can change
-    it, and the driver may answer no longer. So does a fault.
+    What the driver has said of a container stays so while it cannot be read.
     """
 
     def __init__(self) -> None:
-        self._kept: set[_Key] = set()
-        self._found: dict[_Key, Missing] = {}
+        self._said: dict[_Key, Missing | None] = {}  # None: the limit is in force
         self._unread_since: dict[_Key, float] = {}
 
     def missing(self, uses: Iterable[tuple[ContainerUse, Given]], now: float) -> list[Missing]:
@@ -91,29 +89,28 @@ class LimitChecks:
         A limit that cannot be read counts after UNREAD_SECONDS, unless the GPU does not answer at
         all.
         """
-        kept: set[_Key] = set()
-        found: dict[_Key, Missing] = {}
+        said: dict[_Key, Missing | None] = {}
         unread: dict[_Key, float] = {}
+        found = []
         for use, given in uses:
             if use.uuid not in given.uuids:
                 continue
             key = use.container_id, use.uuid
-            if key in self._kept:
-                kept.add(key)
-            elif not use.limit.why_unknown:
+            if not use.limit.why_unknown:
                 fault = _fault(use.limit, given)
-                if fault is not None:
-                    found[key] = Missing(use, fault, _text(use, given))
-                else:
-                    kept.add(key)
-            elif (before := self._found.get(key)) is not None and before.fault is not Fault.UNREAD:
-                found[key] = before
+                said[key] = None if fault is None else Missing(use, fault, _text(use, given))
+            elif key in self._said:
+                said[key] = self._said[key]
             elif given.is_promised and use.limit.why_unknown != NOT_READ:
                 unread[key] = self._unread_since.get(key, now)
                 if now - unread[key] >= UNREAD_SECONDS:
-                    found[key] = Missing(use, Fault.UNREAD, _text(use, given))
-        self._kept, self._found, self._unread_since = kept, found, unread
-        return list(found.values())
+                    found.append(Missing(use, Fault.UNREAD, _text(use, given)))
+        self._said, self._unread_since = said, unread
+        return [*(each for each in said.values() if each is not None), *found]
+
+    def is_known(self, use: ContainerUse) -> bool:
+        """Return whether the driver has said which limit this container has."""
+        return (use.container_id, use.uuid) in self._said
 
 
 def _fault(limit: MemoryLimit, given: Given) -> Fault | None:
@@ -180,7 +177,8 @@ class Verification:
         is_unread = any(each.fault is Fault.UNREAD for each in missing)
         is_any_read = any(not use.limit.why_unknown for use, _ in given)
         self._cards.doubt_limits(_READING, UNREAD if is_unread and not is_any_read else "")
-        self._refusals.set_limits_missing(self._reported(missing))
+        unknown = {use.pod.uid for use in uses if not self._checks.is_known(use)}
+        self._refusals.set_limits_missing(self._reported(missing), unknown)
 
     def _reported(self, missing: Iterable[Missing]) -> list[LimitMissing]:
         """Evict who takes memory from others by variables of its own, and who must be limited."""
@@ -222,13 +220,13 @@ class Verification:
     def _read(self, pod_uid: str, answer: bytes) -> Given | None:
         """Return what a container was given; None if that cannot be read now."""
         try:
-            share = allocate_response.read(answer, self._cards.inventory).share
+            answered = allocate_response.read(answer, self._cards.inventory)
         except PluginError as err:
             log.warning("a running container's answer is invalid", extra={"why": str(err)})
             return None
-        if not share:
-            return Given()
-        found = self._specs.read(share)
+        if not answered.share:
+            return Given(answered.cards)
+        found = self._specs.read(answered.share)
         if found is None or found.pod_uid != pod_uid:
             return None
         variables = found.environment

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from deviceplugin.driver.interface import MemoryLimit
 from deviceplugin.kubelet.node_pod import NodePod
-from deviceplugin.usage.rules import MIB, Usage, shares
+from deviceplugin.usage.rules import MIB, NOT_READ, Usage, shares
 from gpushare.objects.model import ContainerState, ContainerStatus, PodCondition
 from gpushare.objects.scheduling import Present
 from tests.fakes.pods import pod
@@ -70,6 +70,10 @@ def events(plugin) -> list[tuple[str, str]]:
 
 def conditions(plugin) -> list[tuple[str, str]]:
     return [(each.status, each.reason) for _, each in plugin.writes.conditions]
+
+
+def uids(plugin) -> set[str]:
+    return {uid for uid, _ in plugin.writes.conditions}
 
 
 async def test_a_limit_that_is_in_force_is_not_reported(limiting, kubelet) -> None:
@@ -138,9 +142,31 @@ async def test_a_restarted_plugin_leaves_the_condition_until_it_has_measured(
     refused = PodCondition("gpushare.aliyun.com/CardUsable", "False", "CardUnhealthy", "x")
     limiting.watch.changed(with_condition(started(other), refused))
     await eventually(lambda: conditions(limiting))
-    assert {uid for uid, _ in limiting.writes.conditions} == {other.uid}
-    limiting.verification.check(Usage())
-    await eventually(lambda: strict.uid in {uid for uid, _ in limiting.writes.conditions})
+    assert uids(limiting) == {other.uid}
+    silent = measured(limiting, strict, limit_mib=None).containers
+    unread = [replace(row, limit=MemoryLimit(why_unknown=NOT_READ)) for row in silent]
+    for _ in range(2):
+        limiting.verification.check(Usage(tuple(unread)))
+        third = pod(f"d{len(limiting.writes.conditions)}", 1, cards=(FIRST,))
+        limiting.watch.changed(with_condition(started(third), refused))
+        await eventually(lambda uid=third.uid: uid in uids(limiting))
+    assert strict.uid not in uids(limiting), "the driver has said nothing yet"
+    limiting.verification.check(measured(limiting, strict, limit_mib=8192))
+    await eventually(lambda: strict.uid in uids(limiting))
+
+
+async def test_an_image_that_reserves_memory_is_found_with_early_binding_too(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(with_hooks(FIRST, SECOND))
+    plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), binding="early")
+    owner = pod("a", 8, cards=(FIRST,))
+    await kubelet.run(owner)
+    plugin.watch.changed(started(owner))
+    rows = measured(plugin, owner, limit_mib=None).containers
+    reserving = [replace(row, limit=MemoryLimit(soft_bytes=MIB)) for row in rows]
+    plugin.verification.check(Usage(tuple(reserving)))
+    await eventually(lambda: conditions(plugin) == [("False", "MemoryLimitChanged")])
 
 
 async def test_a_limit_that_cannot_be_read_evicts_nobody_and_ends_the_promise(
