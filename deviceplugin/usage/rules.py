@@ -181,7 +181,8 @@ def tally(
 
     Memory is what the driver counts for a container's cgroup if it limits that, otherwise that of
     its processes. A process that is not visible may belong to any pod, so what is known only by
-    processes is not known on its GPU.
+    processes is not known on its GPU. Nor is it known of a static pod: its cgroup has another uid
+    than its mirror.
 
     ``limiting`` are the GPUs whose driver can limit memory, ``missing`` the IDs of containers whose
     cgroup was not found. ``has_processes``: GPUs are asked for them.
@@ -206,8 +207,8 @@ def tally(
         elif reading.processes is None:
             used_mib = row.used_mib
         else:
-            is_whole = others[row.uuid, UNKNOWN] == 0
-            used_mib = _mib(used.get(key, 0)) if is_whole else None
+            is_known = others[row.uuid, UNKNOWN] == 0 and not row.pod.is_static
+            used_mib = _mib(used.get(key, 0)) if is_known else None
         measured.append(
             replace(
                 row,

@@ -30,6 +30,7 @@ from deviceplugin.usage.rules import (
     shares,
     tally,
 )
+from gpushare.contract import ANNOTATION_MIRROR
 from gpushare.objects.model import (
     Container,
     ContainerState,
@@ -288,6 +289,14 @@ def test_containers_that_have_ended_use_nothing_and_those_to_come_are_not_known(
     assert by_pod(usage) == {("a", FIRST): (100, 8192)}
     waiting = with_status(a, init_0=(1, ENDED), app_0=(2, RUNNING))
     assert by_pod(measured(reading, pods=[waiting], **means)) == {("a", FIRST): (None, 8192)}
+
+
+def test_what_a_static_pod_uses_is_not_known() -> None:
+    """The cgroup has the uid that the kubelet gave the pod, and its mirror another."""
+    mirror = pod("a", 2, cards=(FIRST,), annotations={ANNOTATION_MIRROR: "x"})
+    found = processes((1, 500, Owner("3fd1e1bd5b4d7d9a5b6a6f0c2e8f9a01", box(1))))
+    usage = measured(Reading(FIRST, **found), pods=[with_status(mirror, app_0=(1, RUNNING))])
+    assert by_pod(usage) == {("a", FIRST): (None, 2048)}
 
 
 def test_a_limit_that_is_not_read_says_why() -> None:
