@@ -50,10 +50,10 @@ exec unshare --cgroup --mount sh -ec 'mount -n -t cgroup2 none /sys/fs/cgroup; "
 """
 
 
-def start_plugin(gpushare: Gpushare, node: str) -> None:
+def start_plugin(gpushare: Gpushare, node: str, *arguments: str) -> None:
     # What NVIDIA's runtime makes of `all` in the plugin's own environment.
     env = {"NVIDIA_VISIBLE_DEVICES": "void"}
-    gpushare.start_plugin(node, binding="late", env=env)
+    gpushare.start_plugin(node, *arguments, binding="late", env=env)
 
 
 def see_cgroups(pods: Workloads) -> None:
@@ -321,26 +321,34 @@ def test_a_limit_that_the_hook_skips_is_missed_and_a_pod_that_requires_it_must_g
         hook.write_text(script)
 
 
-def test_a_plugin_that_is_killed_on_the_way_changes_no_limit(pods: Workloads) -> None:
-    both = ("again", "beside")  # names without events from other tests
-    pods.create(asking("again", 1000, restartPolicy="Always"), asking("beside", 1000))
-    pods.wait_running(*both)
-    first = cgroup_of(pods, "again")
-    pods.kill_container("again")
-    pods.cluster.stop("deviceplugin-limits", grace=0)
-    start_plugin(Gpushare(pods.cluster), "limits")
-    wait_until(
-        "the killed container to run again",
-        lambda: (
-            None
-            if cgroup_of(pods, "again") != first and len(rows(pods)) == len(both)
-            else str(rows(pods))
-        ),
-        seconds=60,
-    )
-    limits = [(each.soft, each.hard) for each in rows(pods)]
+@pytest.mark.parametrize("changed", [(), ("--memory-unit=2MiB",)], ids=["same", "other-unit"])
+def test_a_plugin_that_is_killed_on_the_way_changes_no_limit(
+    pods: Workloads, changed: tuple[str, ...]
+) -> None:
+    again, beside = (f"{each}-{len(changed)}" for each in ("again", "beside"))  # without Events yet
+    pods.create(asking(again, 1000, restartPolicy="Always"), asking(beside, 1000))
+    pods.wait_running(again, beside)
+    first = cgroup_of(pods, again)
+
+    def not_restarted() -> str | None:
+        found = rows(pods)
+        return None if cgroup_of(pods, again) != first and len(found) == 2 else str(found)
+
+    pods.kill_container(again)
+    restart_plugin(pods, *changed)
+    try:
+        wait_until("the killed container to run again", not_restarted, seconds=60)
+        limits = [(each.soft, each.hard) for each in rows(pods)]
+    finally:
+        restart_plugin(pods)
     assert limits == [(0, UNITS * MIB)] * 2
-    assert not any("docs/isolation.md" in each for name in both for each in pods.events(name))
+    told = [each for name in (again, beside) for each in pods.events(name)]
+    assert not any("docs/isolation.md" in each for each in told)
+
+
+def restart_plugin(pods: Workloads, *arguments: str) -> None:
+    pods.cluster.stop("deviceplugin-limits", grace=0)
+    start_plugin(Gpushare(pods.cluster), "limits", *arguments)
 
 
 def test_a_container_above_its_limit_is_refused_memory_and_its_neighbor_keeps_its_own(
