@@ -29,9 +29,14 @@ def in_turns(
 
 
 class Tries(Generic[K]):
-    """When each key was last tried, and when each namespace last had a turn, in seconds."""
+    """When each key was last tried, and when each namespace last had a turn, in seconds.
 
-    def __init__(self) -> None:
+    A key that was never tried comes before those that were; without ``new_first`` it counts as
+    tried when it began to wait.
+    """
+
+    def __init__(self, *, new_first: bool = True) -> None:
+        self._new_first = new_first
         self._tried: dict[K, float] = {}
         self._turns: dict[str, float] = {}
 
@@ -47,12 +52,13 @@ class Tries(Generic[K]):
         ``waiting`` has the namespaces of each key, the most urgent key first. One key of each
         namespace comes before the second of any other, and the last try that is longest ago first.
         """
+        new = -inf if self._new_first else now
+        self._tried = {key: self._tried.get(key, new) for key in waiting}
         left = [key for key in waiting if key not in resting]
-        left.sort(key=lambda key: self._tried.get(key, -inf))
+        left.sort(key=lambda key: self._tried[key])
         turns = in_turns(left, waiting.__getitem__, lambda _, name: (self._turns.get(name, -inf),))
         chosen = turns[:most]
         known = {name for names in waiting.values() for name in names}
-        self._tried = {key: at for key, at in self._tried.items() if key in waiting}
         self._tried |= dict.fromkeys(chosen, now)
         self._turns = {name: at for name, at in self._turns.items() if name in known}
         self._turns |= {name: now for key in chosen for name in waiting[key]}

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from math import inf
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
-from extender.decisions.tries import in_turns
+from extender.decisions.tries import Tries
 from extender.eviction.rules import (
     GRACE_SECONDS,
     LIMIT_MISSING,
@@ -90,8 +89,7 @@ class StuckEvictor:
         self._is_allowed = after_seconds > 0
         self._stuck = StuckPods(after_seconds)
         self._evictions = Evictions(kube, state.clock)
-        self._tried_at: dict[str, float] = {}  # by uid; of those not tried yet, when they were due
-        self._turns: dict[str, float] = {}  # by namespace
+        self._tries: Tries[str] = Tries(new_first=False)
 
     async def run(self) -> None:
         while self._is_allowed:
@@ -113,18 +111,12 @@ class StuckEvictor:
             if record.pod is not None
         ]
         now = self._clock.monotonic()
-        due = self._stuck.due(pods, now)
-        self._evictions.keep_only({pod.uid for pod, _ in due})
-        self._tried_at = {pod.uid: self._tried_at.get(pod.uid, now) for pod, _ in due}
-        self._turns = {ns: self._turns.get(ns, -inf) for ns in {_namespace(each) for each in due}}
-        ready = [each for each in due if self._evictions.may_ask(each[0])]
-        ready.sort(key=lambda each: self._tried_at[each[0].uid])
-        in_order = in_turns(
-            ready, lambda each: {_namespace(each)}, lambda _, ns: (self._turns[ns],)
-        )
-        for pod, why in in_order[:1]:
-            self._tried_at[pod.uid] = self._turns[pod.metadata.namespace] = now
-            await self._evict(pod, why)
+        due = {pod.uid: (pod, why) for pod, why in self._stuck.due(pods, now)}
+        self._evictions.keep_only(set(due))
+        waiting = {uid: (pod.metadata.namespace,) for uid, (pod, _) in due.items()}
+        resting = {uid for uid, (pod, _) in due.items() if not self._evictions.may_ask(pod)}
+        for uid in self._tries.choose(waiting, 1, now, resting):
+            await self._evict(*due[uid])
 
     async def _evict(self, pod: Pod, why: str) -> None:
         if not await self._evictions.ask(pod, why):
@@ -134,10 +126,6 @@ class StuckEvictor:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("pod evicted", extra={**about, "why": why})
         self._notice(pod, EVENT, _text(pod, why))
-
-
-def _namespace(due: tuple[Pod, str]) -> str:
-    return due[0].metadata.namespace
 
 
 def _text(pod: Pod, why: str) -> str:
