@@ -36,8 +36,8 @@ class Cgroups:
             self._pods = self._look()
         found = {}
         for container_id, uid in wanted.items():
-            if (pod := self._pods.get(uid)) and (own := _container(pod, container_id)):
-                found[container_id] = [own, *(each for each in [own / _OF_CRUN] if each.is_dir())]
+            if (pod := self._pods.get(uid)) and (groups := _container(pod, container_id)):
+                found[container_id] = groups
         return found
 
     def sees_pods(self) -> bool:
@@ -71,5 +71,6 @@ def _directories(above: Path) -> Iterator[Path]:
     yield from found
 
 
-def _container(pod: Path, container_id: str) -> Path | None:
-    return next((pod / name for name in names_of(container_id) if (pod / name).is_dir()), None)
+def _container(pod: Path, container_id: str) -> list[Path]:
+    own = next((pod / name for name in names_of(container_id) if (pod / name).is_dir()), None)
+    return [] if own is None else [own, *filter(Path.is_dir, [own / _OF_CRUN])]
