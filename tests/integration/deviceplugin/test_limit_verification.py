@@ -26,14 +26,17 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
+NONE = MemoryLimit(used_bytes=0)
 
-def measured(plugin, *owners, limit_mib: int | None) -> Usage:
+
+def measured(plugin, *owners, limit: MemoryLimit) -> Usage:
     """What the plugin measures of running pods whose containers have this limit."""
-    rows = [
-        replace(row, limit=MemoryLimit(hard_bytes=limit_mib and limit_mib * MIB, used_bytes=0))
-        for row in shares([started(owner) for owner in owners], plugin.cards.inventory)
-    ]
-    return Usage(tuple(rows))
+    rows = shares([started(owner) for owner in owners], plugin.cards.inventory)
+    return Usage(tuple(replace(row, limit=limit) for row in rows))
+
+
+def of(mib: int) -> MemoryLimit:
+    return MemoryLimit(hard_bytes=mib * MIB, used_bytes=0)
 
 
 def unique(uid: str) -> str:
@@ -80,7 +83,7 @@ async def test_a_limit_that_is_in_force_is_not_reported(limiting, kubelet) -> No
     one, two = pod("a", 8, cards=(FIRST,)), pod("b", 6, cards=(FIRST, SECOND), labels=TWO)
     for owner, limit_mib in ((one, 8192), (two, 3072)):
         await kubelet.run(owner)
-        limiting.verification.check(measured(limiting, owner, limit_mib=limit_mib))
+        limiting.verification.check(measured(limiting, owner, limit=of(limit_mib)))
     assert (events(limiting), limiting.writes.conditions) == ([], [])
     assert REGISTRY.get_sample_value("gpushare_deviceplugin_limits_missing") == 0
 
@@ -93,7 +96,7 @@ async def test_a_missing_limit_is_told_once_and_a_pod_that_requires_it_must_go(
         await kubelet.run(owner)
         limiting.watch.changed(started(owner))
     for _ in range(2):
-        limiting.verification.check(measured(limiting, one, strict, limit_mib=None))
+        limiting.verification.check(measured(limiting, one, strict, limit=NONE))
     await eventually(lambda: len(events(limiting)) == 2 and limiting.writes.conditions)
     assert {reason for reason, _ in events(limiting)} == {"MemoryLimitMissing"}
     assert "was given 8192 MiB" in events(limiting)[0][1]
@@ -108,7 +111,7 @@ async def test_a_container_whose_image_changes_its_limit_must_go_whatever_its_po
     owner = pod("a", 8, cards=(FIRST,))
     await kubelet.run(owner)
     limiting.watch.changed(started(owner))
-    limiting.verification.check(measured(limiting, owner, limit_mib=16_000))
+    limiting.verification.check(measured(limiting, owner, limit=of(16_000)))
     await eventually(lambda: conditions(limiting) == [("False", "MemoryLimitChanged")])
     assert [reason for reason, _ in events(limiting)] == ["MemoryLimitChanged"]
 
@@ -119,7 +122,7 @@ async def test_the_start_of_another_container_does_not_hide_that_a_limit_is_miss
     strict = requiring(pod("b", [8, 3], cards=(SECOND,)))
     await kubelet.run(strict)
     limiting.watch.changed(started(strict))
-    rows = measured(limiting, strict, limit_mib=None).containers
+    rows = measured(limiting, strict, limit=NONE).containers
     limiting.verification.check(Usage(rows[:1]))
     await eventually(lambda: conditions(limiting))
     await kubelet.pre_start(strict, "app-1")
@@ -143,15 +146,14 @@ async def test_a_restarted_plugin_leaves_the_condition_until_it_has_measured(
     limiting.watch.changed(with_condition(started(other), refused))
     await eventually(lambda: conditions(limiting))
     assert uids(limiting) == {other.uid}
-    silent = measured(limiting, strict, limit_mib=None).containers
-    unread = [replace(row, limit=MemoryLimit(why_unknown=NOT_READ)) for row in silent]
+    silent = measured(limiting, strict, limit=MemoryLimit(why_unknown=NOT_READ))
     for _ in range(2):
-        limiting.verification.check(Usage(tuple(unread)))
+        limiting.verification.check(silent)
         third = pod(f"d{len(limiting.writes.conditions)}", 1, cards=(FIRST,))
         limiting.watch.changed(with_condition(started(third), refused))
         await eventually(lambda uid=third.uid: uid in uids(limiting))
     assert strict.uid not in uids(limiting), "the driver has said nothing yet"
-    limiting.verification.check(measured(limiting, strict, limit_mib=8192))
+    limiting.verification.check(measured(limiting, strict, limit=of(8192)))
     await eventually(lambda: strict.uid in uids(limiting))
 
 
@@ -163,9 +165,7 @@ async def test_an_image_that_reserves_memory_is_found_with_early_binding_too(
     owner = pod("a", 8, cards=(FIRST,))
     await kubelet.run(owner)
     plugin.watch.changed(started(owner))
-    rows = measured(plugin, owner, limit_mib=None).containers
-    reserving = [replace(row, limit=MemoryLimit(soft_bytes=MIB)) for row in rows]
-    plugin.verification.check(Usage(tuple(reserving)))
+    plugin.verification.check(measured(plugin, owner, limit=MemoryLimit(soft_bytes=MIB)))
     await eventually(lambda: conditions(plugin) == [("False", "MemoryLimitChanged")])
 
 
@@ -176,14 +176,13 @@ async def test_a_limit_that_cannot_be_read_evicts_nobody_and_ends_the_promise(
     strict = requiring(pod("b", 8, cards=(SECOND,)))
     await kubelet.run(strict)
     limiting.watch.changed(started(strict))
-    rows = measured(limiting, strict, limit_mib=None).containers
-    unread = [replace(row, limit=MemoryLimit(why_unknown="no permission")) for row in rows]
-    limiting.verification.check(Usage(tuple(unread)))
+    unread = MemoryLimit(why_unknown="no permission")
+    limiting.verification.check(measured(limiting, strict, limit=unread))
     await eventually(lambda: events(limiting))
     assert "its limit cannot be read (no permission)" in events(limiting)[0][1]
     assert conditions(limiting) == []
     assert stated(limiting)[1] == ("nothing", "the driver tells the limit of no container")
-    limiting.verification.check(measured(limiting, strict, limit_mib=8192))
+    limiting.verification.check(measured(limiting, strict, limit=of(8192)))
     await is_stated(limiting, "driver", "driver")
 
 
@@ -194,7 +193,7 @@ async def test_a_container_that_was_promised_no_limit_is_not_missed_one(
     plugin = await start(*ABLE, nvidia_cdi_dirs=(folder,), memory_limit="off")
     owner = pod("a", 8, cards=(FIRST,))
     await kubelet.run(owner)
-    plugin.verification.check(measured(plugin, owner, limit_mib=None))
+    plugin.verification.check(measured(plugin, owner, limit=NONE))
     assert events(plugin) == []
 
 
