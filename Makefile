@@ -85,7 +85,7 @@ pictures: setup  ## take the screenshots of the live page in docs/ again (root, 
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or reason_once or played" tests/integration/extender tests/integration/gpusharectl/test_serve.py
 
 # PyTorch and JAX are those of PYTHON. What is wrong with limits does not hide the node setups.
-hardware: setup  ## show what the driver of this machine reports, whether shares are kept, and which GPUs containers get (docs/hardware.md)
+hardware: setup  ## show what the driver of this machine reports, whether shares are kept, and which GPUs containers get (docs/dev/hardware.md)
 	$(RUN) python -m bench.hardware
 	@$(RUN) python -m bench.limits --python="$$(command -v $(PYTHON))"; limits=$$?; \
 	$(RUN) python -m tests.trials.hardware && exit $$limits

@@ -2,7 +2,7 @@
 
     python -m bench.hardware [--seconds 30]
 
-It starts nothing on the GPUs and changes nothing. docs/hardware.md describes what to compare.
+It starts nothing on the GPUs and changes nothing. docs/dev/hardware.md describes what to compare.
 """
 
 import argparse

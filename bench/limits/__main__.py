@@ -3,7 +3,7 @@
     python -m bench.limits [--python=PATH]
 
 PATH is an interpreter with PyTorch or JAX. Needs no network, and takes at most five minutes. It
-allocates half of the first GPU and changes no setting. docs/hardware.md has the expected results.
+allocates half of the first GPU and changes no setting. For the results see docs/dev/hardware.md.
 """
 
 import argparse

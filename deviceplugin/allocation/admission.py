@@ -1,6 +1,6 @@
 """Find the pod that the kubelet is admitting: Allocate itself does not name it (pure).
 
-The facts used here were measured on a real kubelet (docs/decisions.md):
+The facts used here were measured on a real kubelet (docs/dev/decisions.md):
 
 * The kubelet adds one pod to its ``/pods`` and admits it before it adds the next. The pod being
   admitted is therefore listed, with no start time and no container status, and a pod that was not

@@ -20,7 +20,7 @@ from gpushare.demand.mix import Kind, Mix
 from gpushare.demand.prices import Prices
 
 # All weights are in cards. They were chosen on the public trace openb, for pods that only come as
-# well as for pods that come and go (docs/performance.md).
+# well as for pods that come and go (docs/dev/performance.md).
 _HOST: Final = 0.5  # for each card of a pod that would have no node left
 _MODEL: Final = 3.0  # for a card of a model that is all needed
 _QUARTER: Final = 250  # of a core, in thousandths

@@ -81,7 +81,7 @@ profiles:
 
 _NODES: Final = """\
 # By default kube-scheduler stops searching when it has enough nodes. On a large cluster, none of
-# these may have a GPU with room although another node has one. docs/performance.md has the cost.
+# these may have a GPU with room while another node has one; docs/dev/performance.md has the cost.
 percentageOfNodesToScore: 100
 """
 

@@ -3,7 +3,7 @@
     python -m tests.trials.nodes [--binding late,early] [--runtime containerd-1.7]
 
 A cell is right if its container got its own card and no other, or was refused before it ran; a
-container that asks for no GPU memory must get no card. docs/hardware.md summarizes the tables.
+container that asks for no GPU memory must get no card. docs/dev/hardware.md summarizes the tables.
 """
 
 import argparse

@@ -245,7 +245,7 @@ class Trial:
                 self.lost.append(f"{name}: {seat} found {count:.0f} differences in its ledger")
 
     def _judge_given_twice(self, over: list[str]) -> None:
-        """Judge writes that passed their fence (docs/decisions.md): corrected and counted."""
+        """Judge writes that passed their fence (docs/dev/decisions.md): corrected and counted."""
         if not over:
             return
         self.say(f"given away twice: {'; '.join(over[:5])}")

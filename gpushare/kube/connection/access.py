@@ -1,7 +1,7 @@
 """Read how to reach an API server and as whom: address, TLS and credentials of a context or a pod.
 
 Own code, because the libraries that do it bring a second HTTP client or many megabytes of models,
-and do not read credentials again as ``credentials.py`` needs it (docs/decisions.md).
+and do not read credentials again as ``credentials.py`` needs it (docs/dev/decisions.md).
 """
 
 import base64

@@ -63,7 +63,7 @@ SETTING_WRONG = problem(
 )
 SETTING_OFF = warning(
     "SchedulerSettingOff",
-    "pods are placed less well or more slowly: docs/scheduling.md, docs/performance.md",
+    "pods are placed less well or more slowly: docs/scheduling.md, docs/dev/performance.md",
     f"set the value and restart kube-scheduler: {_PRINT}",
 )
 NOT_BESIDE = problem(

@@ -24,7 +24,7 @@ def test_every_statement_was_tried_or_names_its_source(page):
     assert found
     resting = re.compile(
         r"not known\b|"
-        r"tried: .*\]\(\.\./(hardware|install|security)\.md#|"
+        r"tried: .*\]\(\.\./(dev/hardware|install|security)\.md#|"
         r"documented: (.*\]\(https://|the same )"
     )
     assert [each for each, basis in found if not resting.match(basis)] == []
