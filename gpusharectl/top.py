@@ -32,6 +32,7 @@ from gpusharectl.reach.plugin_pages import is_plugin, plugin_page
 from gpusharectl.reach.samples import Samples
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.output import output, show_document
+from gpusharectl.terminal.renamed import RenamedChoice
 
 FORMAT_VERSION: Final = 1
 HOW: Final = (
@@ -194,10 +195,10 @@ def _whole(amount: float | None) -> int | None:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["pods", "cards"]), default="pods")
+@click.argument("what", type=RenamedChoice(["pods", "gpus"], was={"cards": "gpus"}), default="pods")
 @output()
 @asks_a_cluster
-async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
+async def top(target: Target, what: Literal["pods", "gpus"], output: str) -> None:
     """Show what pods use of GPUs, next to what they requested.
 
     Only nodes whose plugin runs with --process-memory are measured, and GPUs whose driver limits
@@ -211,7 +212,8 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
     if output == "text":
         show(rows, measured, Console(highlight=False, markup=False, emoji=False))
     else:
-        whole = {"version": FORMAT_VERSION, what: rows, "notMeasured": measured.without}
+        key = "pods" if what == "pods" else "cards"
+        whole = {"version": FORMAT_VERSION, key: rows, "notMeasured": measured.without}
         show_document(whole, output)
     if not measured.pages:
         raise No("no node reports memory use: enable the component process-memory")

@@ -172,7 +172,7 @@ class Overbooking:
                 self.times += 1
                 held = found[uuid].used + found[uuid].reserved
                 log.error(
-                    "card holds more than it has",
+                    "GPU holds more than it has",
                     extra={"node": node, "card": uuid, "has": found[uuid].card.units, "held": held},
                 )
             if found:

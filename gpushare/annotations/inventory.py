@@ -84,11 +84,11 @@ def decode(text: str) -> Inventory:
         for card in wire.cards
     ):
         raise RecordError(
-            f"annotation {ANNOTATION_INVENTORY} has numbers that are impossible for a card"
+            f"annotation {ANNOTATION_INVENTORY} has numbers that are impossible for a GPU"
         )
     cards = tuple(_card(each) for each in sorted(wire.cards, key=lambda card: card.index))
     if len(cards) > min(len({card.index for card in cards}), len({card.uuid for card in cards})):
-        raise RecordError(f"annotation {ANNOTATION_INVENTORY} lists a card twice")
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} lists a GPU twice")
     return Inventory(
         wire.unit_mib,
         cards,

@@ -384,11 +384,11 @@ def _decided_uuids(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
     if index is None:
         raise RecordError(f"no decision on the pod: annotation {ANNOTATION_INDEX} is missing")
     if inventory is None:
-        raise RecordError(f"annotation {ANNOTATION_INDEX} names a card of a node without inventory")
+        raise RecordError(f"annotation {ANNOTATION_INDEX} names a GPU of a node without inventory")
     parts = index.split(",")
     uuids = tuple(_uuid_of_minor(part.strip(), inventory) for part in parts[: MAX_CARDS + 1])
     if not 1 <= len(set(uuids)) == len(uuids) <= MAX_CARDS:
-        raise RecordError(f"annotation {ANNOTATION_INDEX} names a card twice: {index[:200]!r}")
+        raise RecordError(f"annotation {ANNOTATION_INDEX} names a GPU twice: {index[:200]!r}")
     return uuids
 
 
@@ -397,5 +397,5 @@ def _uuid_of_minor(text: str, inventory: Inventory) -> str:
     if text.isascii() and text.isdigit() and len(text) <= 4:  # noqa: PLR2004 - no larger minors
         card = inventory.by_minor(int(text))
     if card is None:
-        raise RecordError(f"annotation {ANNOTATION_INDEX} is {text[:63]!r}, which is no card here")
+        raise RecordError(f"annotation {ANNOTATION_INDEX} is {text[:63]!r}, which is no GPU here")
     return card.uuid

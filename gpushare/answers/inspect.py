@@ -123,7 +123,7 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     if account is None:
         if not shares and not problem:
             return None
-        return NodeView(name, 0, 0, [], 0, unplaced, problem or "node reports no cards")
+        return NodeView(name, 0, 0, [], 0, unplaced, problem or "node reports no GPUs")
     devices = [_view_card(entry, shares) for entry in account.cards]
     total = sum(device.total for device in devices)
     used = used_by_pods(account, shares)

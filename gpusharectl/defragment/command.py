@@ -23,6 +23,7 @@ from gpusharectl.reach.questions import nodes_and_pods
 from gpusharectl.reach.rights import Right, needing
 from gpusharectl.terminal.exits import NO
 from gpusharectl.terminal.output import output, show, show_document
+from gpusharectl.terminal.renamed import RenamedOption
 from gpusharectl.terminal.say import say
 
 MOST_CARDS = 10_000
@@ -34,7 +35,8 @@ MOST_CARDS = 10_000
     help="Make room for a Pending pod or gang: NAME or NAMESPACE/NAME.",
 )  # fmt: skip
 @click.option(
-    "--free-cards", "cards", type=click.IntRange(1, MOST_CARDS), metavar="N",
+    "--free-gpus", "cards", cls=RenamedOption, was="--free-cards",
+    type=click.IntRange(1, MOST_CARDS), metavar="N",
     help="Free so many GPUs, in addition to those that are free.",
 )  # fmt: skip
 @click.option(
@@ -64,7 +66,7 @@ async def command(
     Nothing is changed without --yes. The exit code is 1 if there is no such plan.
     """
     if (wanted is None) == (cards is None):
-        raise click.UsageError("use either --for or --free-cards")
+        raise click.UsageError("use either --for or --free-gpus")
     if yes and dry_run:
         raise click.UsageError("--yes: not with --dry-run")
     if yes and output != "text":

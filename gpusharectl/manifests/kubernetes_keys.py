@@ -69,7 +69,7 @@ NODE: Final[Keys] = {
         "taints": Items(_any("effect key timeAdded value")),
         **_any("configSource externalID podCIDR podCIDRs providerID unschedulable"),
     },
-    **_any("at cards unit"),
+    **_any("at gpus cards unit"),
 }
 WORKLOAD: Final[Keys] = {
     **_HEAD,
@@ -88,6 +88,9 @@ WORKLOAD: Final[Keys] = {
 }
 
 
+_FORMER: Final = "cards"  # of NODE: still read, suggested to nobody
+
+
 def unknown(value: Any, keys: Keys | Items | None, place: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield each unknown key by its place, with a suggestion.
 
@@ -101,8 +104,7 @@ def unknown(value: Any, keys: Keys | Items | None, place: Path = ()) -> Iterator
             if key in keys:
                 yield from unknown(each, keys[key], (*place, key))
                 continue
-            near = difflib.get_close_matches(str(key), keys, 1, 0.6)
-            meant = (
-                f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(keys))}"
-            )
+            known = sorted(name for name in keys if name != _FORMER)
+            near = difflib.get_close_matches(str(key), known, 1, 0.6)
+            meant = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
             yield (*place, str(key)), f"there is no such key: {meant}"

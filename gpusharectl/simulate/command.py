@@ -33,12 +33,13 @@ from gpusharectl.simulate.scenario import Scenario, build
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.output import output, printable_line, show, show_document, write
 from gpusharectl.terminal.page_options import browse_option, port_option
+from gpusharectl.terminal.renamed import RenamedOption
 from gpusharectl.terminal.say import say
 
 STDIN: Final = "-"
 # What a newcomer lacks who has only the manifest of a pod.
 _GIVE_GPUS: Final = (
-    "State some, for example {kind: Node, metadata: {name: n1}, cards: 4 x 80}, or add those of a "
+    "State some, for example {kind: Node, metadata: {name: n1}, gpus: 4 x 80}, or add those of a "
     "cluster: kubectl get nodes,pods -A -o json | gpushare simulate - FILE"
 )
 NAMED: Final = 10  # pods that are still Pending at the end
@@ -73,7 +74,10 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 @compares_policies
 @click.option("--node-policy", type=NODE_POLICY, help="[default: binpack]")
 @click.option(
-    "--card-policy",
+    "--gpu-policy",
+    "card_policy",
+    cls=RenamedOption,
+    was="--card-policy",
     type=click.Choice([each.value for each in CardPolicy]),
     default="binpack",
     show_default=True,
@@ -133,7 +137,7 @@ def simulate(
     """Show where pods would be placed, without a cluster.
 
     FILE has Kubernetes Nodes and Pods as YAML, with the times at which pods are created (at: 10s)
-    and deleted (delete: 1m). A Node may have "cards: 2 x 16" instead of an inventory. The output
+    and deleted (delete: 1m). A Node may have "gpus: 2 x 16" instead of an inventory. The output
     of kubectl get -o yaml works too.
     """
     _refuse_together(

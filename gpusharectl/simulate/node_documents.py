@@ -22,12 +22,12 @@ from gpusharectl.manifests.yaml_lines import Document
 from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems import node_gpus
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
-from gpusharectl.simulate.short_cards import stock
+from gpusharectl.simulate.short_cards import KEYS, key_in, stock
 from gpusharectl.simulate.simulated_cluster import why_no_room
 from gpusharectl.simulate.values import check_keys, convert, name_of, time_of
 
 _MOST_GIB: Final = 1024  # of one GPU
-_CARDS_ONLY: Final = frozenset({"apiVersion", "kind", "metadata", "cards", "unit", "at"})
+_CARDS_ONLY: Final = frozenset({"apiVersion", "kind", "metadata", *KEYS, "unit", "at"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class NodeDocuments:
         for (name, at), entry in self._found.items():
             doc, cards = entry.node or entry.cards, entry.cards
             assert doc is not None, "a document made the entry"  # noqa: S101
-            if "cards" in doc.value and cards is not None and cards is not doc:
+            if key_in(doc) and cards is not None and cards is not doc:
                 raise _twice(cards, name, at)
             node = _node(doc, name)
             stated: Inventory | None = None
-            if "cards" in doc.value or cards is not None:
+            if key_in(doc) or cards is not None:
                 stated, node = self._with_cards(cards or doc, node)
             elif "unit" in doc.value:
-                raise doc.wrong(("unit",), "only together with cards")
+                raise doc.wrong(("unit",), "only together with gpus")
             try:
                 free_resources(node)
             except RequestError as err:
@@ -110,9 +110,9 @@ class NodeDocuments:
         return NodeEvent(at, _with_inventory(node, shared), found.gpus)
 
     def _with_cards(self, doc: Document, node: Node) -> tuple[Inventory, Node]:
-        """Return the GPUs in ``cards``, and the node with what its plugin would write on it."""
+        """Return the stated GPUs, and the node with what its plugin would write on it."""
         if ANNOTATION_INVENTORY in node.annotations:
-            raise doc.wrong(("cards",), f"not together with annotation {ANNOTATION_INVENTORY}")
+            raise doc.wrong((key_in(doc),), f"not together with annotation {ANNOTATION_INVENTORY}")
         found = stock(doc, node.name, unit_of(doc) or self._unit_mib)
         return found, _with_inventory(node, found)
 
@@ -120,7 +120,7 @@ class NodeDocuments:
 def _has_only_cards(doc: Document) -> bool:
     metadata = doc.value.get("metadata")
     names = set(metadata) if isinstance(metadata, dict) else set()
-    return "cards" in doc.value and names == {"name"} and set(doc.value) <= _CARDS_ONLY
+    return key_in(doc) != "" and names == {"name"} and set(doc.value) <= _CARDS_ONLY
 
 
 def _twice(doc: Document, name: str, at: int) -> SettingsError:

@@ -72,13 +72,13 @@ def test_a_whole_gpu_becomes_free_with_one_move(
 ):
     split(cluster, pods, **{"gpushare.aliyun.com/movable": "true"})
     before = {each["metadata"]["uid"] for each in pods.all()}
-    plan = line.tells("defragment", "--free-cards", "1", "--dry-run")
+    plan = line.tells("defragment", "--free-gpus", "1", "--dry-run")
     assert plan["enough"]
     assert [(each["from"]["uuids"], each["to"]["uuids"]) for each in plan["moves"]] == [
         (["GPU-n1-1"], ["GPU-n1-0"])
     ]
     assert {each["metadata"]["uid"] for each in pods.all()} == before
-    said = line.says("defragment", "--free-cards", "1", "--yes")
+    said = line.says("defragment", "--free-gpus", "1", "--yes")
     assert "1 of 1: default/model-" in said
     assert "runs on n1, GPU 0" in said
     assert running_on(pods, "model") == "GPU-n1-0"
@@ -104,9 +104,9 @@ def test_no_pod_moves_without_a_label_and_no_bare_pod_at_all(
 ):
     split(cluster, pods)
     before = {each["metadata"]["uid"] for each in pods.all()}
-    said = line.says("defragment", "--free-cards", "1", "--yes", code=1)
+    said = line.says("defragment", "--free-gpus", "1", "--yes", code=1)
     assert "0 pods may move" in said
     assert "no controller would replace them" in said
     assert "no label gpushare.aliyun.com/movable=true" in said
     assert {each["metadata"]["uid"] for each in pods.all()} == before
-    assert line.tells("defragment", "--free-cards", "1", "--below-priority", "1")["enough"]
+    assert line.tells("defragment", "--free-gpus", "1", "--below-priority", "1")["enough"]

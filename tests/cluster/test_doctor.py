@@ -167,7 +167,7 @@ def test_top_shows_who_uses_more_than_it_asked_for(shipped, workloads):
     assert shown == wanted | {"gpushare_deviceplugin_pod_asked_mib": ASKED}
 
     def unshown() -> str | None:
-        code, text = gpushare(shipped, "top", "cards")
+        code, text = gpushare(shipped, "top", "gpus")
         is_shown = code == 0 and needed_gib(USED) in text and needed_gib(2 * ASKED) in text
         return None if is_shown else f"{code}: {text}"
 

@@ -243,7 +243,7 @@ def _stock(cards: Iterable[Card], unit_mib: int) -> Inventory:
 def _fix(node: Node, count: int) -> str:
     return (
         f"To count them as {counted(count, 'GPU')} of 80 units, for example, add a file with "
-        f"{{kind: Node, metadata: {{name: {node.name}}}, cards: {count} x 80}}"
+        f"{{kind: Node, metadata: {{name: {node.name}}}, gpus: {count} x 80}}"
     )
 
 

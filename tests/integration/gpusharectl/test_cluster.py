@@ -25,7 +25,7 @@ ASKING = [
     ["page"],
     ["doctor"],
     ["cordon-gpu", "n1", "0"],
-    ["defragment", "--free-cards", "1"],
+    ["defragment", "--free-gpus", "1"],
     ["migrate"],
     ["uninstall", "--dry-run"],
 ]

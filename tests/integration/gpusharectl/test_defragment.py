@@ -136,7 +136,7 @@ async def run(server: ApiServer, tmp_path: Any, *words: str) -> Result:
 async def test_without_yes_nothing_is_changed(tmp_path):
     server = ApiServer()
     for words in ([], ["--dry-run"]):
-        found = await run(server, tmp_path, "--free-cards", "1", *words)
+        found = await run(server, tmp_path, "--free-gpus", "1", *words)
         assert found.exit_code == 0
         assert "1. default/a  3 MiB  n1, GPU 0 -> n1, GPU 1" in found.output
     assert not server.evicted
@@ -145,7 +145,7 @@ async def test_without_yes_nothing_is_changed(tmp_path):
 
 async def test_gpus_are_closed_while_a_pod_moves_and_open_afterwards(tmp_path):
     server = ApiServer()
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 0, found.output
     assert "1 of 1: default/a2 runs on n1, GPU 1" in found.output
     assert (server.evicted, server.seen, server.cordoned) == (["a"], ["GPU-0"], "")
@@ -156,7 +156,7 @@ async def test_cordons_of_others_stay(tmp_path):
     node_ = msgspec.to_builtins(node("n1", 8, 8, 8))
     node_["metadata"]["annotations"][CORDONED] = "GPU-2"
     server.node = node_
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 0, found.output
     assert (server.seen, server.cordoned) == (["GPU-0,GPU-2"], "GPU-2")
 
@@ -164,7 +164,7 @@ async def test_cordons_of_others_stay(tmp_path):
 async def test_it_stops_if_the_next_pod_gets_a_gpu_that_was_to_become_free(tmp_path):
     server = ApiServer()
     server.next = running("a2", "n1", 0)
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 1
     assert "stopped after 1 of 1 move, because room is used that the plan needs" in found.output
     assert server.cordoned == ""
@@ -174,7 +174,7 @@ async def test_it_stops_if_the_next_pod_gets_a_gpu_that_was_free(tmp_path):
     server = ApiServer()
     server.node = msgspec.to_builtins(node("n1", 8, 8, 8))
     server.next = running("a2", "n1", 2)
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 1
     assert "default/a2 uses a GPU that was free" in found.output
 
@@ -182,7 +182,7 @@ async def test_it_stops_if_the_next_pod_gets_a_gpu_that_was_free(tmp_path):
 async def test_it_stops_if_no_pod_replaces_the_one_that_was_evicted(tmp_path):
     server = ApiServer()
     server.next = None
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 1
     assert "stopped after 0 moves" in found.output
     assert "no pod runs instead of default/a" in found.output
@@ -192,7 +192,7 @@ async def test_it_stops_if_no_pod_replaces_the_one_that_was_evicted(tmp_path):
 async def test_an_eviction_that_is_refused_in_a_trial_changes_nothing(tmp_path):
     server = ApiServer()
     server.evict_status = [429]
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 1
     assert "nothing was changed: default/a cannot be evicted" in found.output
     assert len(server.patch_status) == 2
@@ -201,7 +201,7 @@ async def test_an_eviction_that_is_refused_in_a_trial_changes_nothing(tmp_path):
 async def test_a_budget_that_refuses_for_too_long_stops_it(tmp_path):
     server = ApiServer()
     server.evict_status = [201, 429]
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 1
     assert "stopped after 0 moves: default/a cannot be evicted" in found.output
     assert (server.evicted, server.cordoned) == ([], "")
@@ -210,7 +210,7 @@ async def test_a_budget_that_refuses_for_too_long_stops_it(tmp_path):
 async def test_a_gpu_that_cannot_be_uncordoned_is_named(tmp_path):
     server = ApiServer()
     server.patch_status = [200, 422]
-    found = await run(server, tmp_path, "--free-cards", "1", "--yes")
+    found = await run(server, tmp_path, "--free-gpus", "1", "--yes")
     assert found.exit_code == 1
     assert "run `gpushare uncordon-gpu n1 GPU-0`" in found.output
 
@@ -238,11 +238,11 @@ async def test_ctrl_c_uncordons_what_was_cordoned(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([], "use either --for or --free-cards"),
-        (["--for", "a", "--free-cards", "1"], "use either --for or --free-cards"),
-        (["--free-cards", "1", "--yes", "--dry-run"], "--yes: not with --dry-run"),
-        (["--free-cards", "1", "--yes", "-o", "json"], "--yes: only with -o text"),
-        (["--free-cards", "0"], "--free-cards"),
+        ([], "use either --for or --free-gpus"),
+        (["--for", "a", "--free-gpus", "1"], "use either --for or --free-gpus"),
+        (["--free-gpus", "1", "--yes", "--dry-run"], "--yes: not with --dry-run"),
+        (["--free-gpus", "1", "--yes", "-o", "json"], "--yes: only with -o text"),
+        (["--free-gpus", "0"], "--free-gpus"),
         (["--for", "a/b/c"], "write NAME or NAMESPACE/NAME"),
     ],
 )

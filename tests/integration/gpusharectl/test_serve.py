@@ -15,7 +15,7 @@ PAGE = "/gpushare-scheduler/page"
 NOT_SIMULATED = """
 kind: Node
 metadata: {name: n1}
-cards: 1 x 16
+gpus: 1 x 16
 ---
 kind: Pod
 metadata: {name: amd}

@@ -735,7 +735,7 @@ def test_all_pods_of_a_sample_gang_are_needed(sample, members, gpus):
     """Only then none starts without the others."""
     path = ROOT / f"daemonset/samples/gang-{sample}.yaml"
     zone = "metadata: {name: n, labels: {topology.kubernetes.io/zone: a}}"
-    node = f"kind: Node\n{zone}\ncards: 1 x 16\n---\n".encode()
+    node = f"kind: Node\n{zone}\ngpus: 1 x 16\n---\n".encode()
     [step] = Run(build(read(path.name, node + path.read_bytes())), Policies()).steps()
     [gang] = step.gangs
     assert (gang.members, gang.minimum, gang.phase) == (members, members, "WaitingForRoom")

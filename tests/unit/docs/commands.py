@@ -52,7 +52,7 @@ RUN_BY: Final = tuple(
             "test_two_administrators_who_cordon_at_once_lose_nothing",
         ),
         (r"gpushare defragment --.*", "test_a_whole_gpu_becomes_free_with_one_move"),
-        (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
+        (r"gpushare top( gpus)?", "test_top_shows_who_uses_more_than_it_asked_for"),
         (
             r"gpushare uninstall --(dry-run|drain)",
             "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",

@@ -148,7 +148,7 @@ def test_a_card_that_comes_to_hold_more_than_it_has_is_counted_once_each_time(be
         cluster.pod_deleted(bound("late", 12, "GPU-0"))
         cluster.overbooking.check()
     assert cluster.overbooking.times == 2
-    said = [r for r in caplog.records if r.message == "card holds more than it has"]
+    said = [r for r in caplog.records if r.message == "GPU holds more than it has"]
     assert [(r.card, r.has, r.held) for r in said] == [("GPU-0", 16, 20)] * 2
     cluster.node_changed(node("n", 6, 16))
     cluster.overbooking.check()

@@ -102,7 +102,7 @@ def test_a_pod_that_is_just_being_started_is_waited_for():
     [
         # A pod whose GPU is unknown, or may be another one.
         ([older(index="card seven")], GIB_NODE, "card seven"),
-        ([older(index="2")], GIB_NODE, "'2', which is no card here"),
+        ([older(index="2")], GIB_NODE, "'2', which is no GPU here"),
         ([pod("p", 4, node="old", phase="Running")], GIB_NODE, "no decision on the pod"),
         ([older(annotations=UNASSIGNED)], GIB_NODE, "recorded GPU may be wrong"),
         ([older(containers=CONTAINERS)], GIB_NODE, "several of its containers"),

@@ -13,7 +13,7 @@ from gpusharectl.app import cli
 
 SCENE = """kind: Node
 metadata: {name: n1}
-cards: 2 x 16
+gpus: 2 x 16
 ---
 kind: Pod
 metadata: {name: first-pod}
@@ -71,7 +71,7 @@ def test_one_step_alone_is_shown_where_it_is_asked_for(scene):
 
 def test_stdin_and_several_files_are_one_scene(scene, tmp_path):
     more = tmp_path / "more.yaml"
-    more.write_text("kind: Node\nmetadata: {name: n2}\ncards: 1 x 16\n")
+    more.write_text("kind: Node\nmetadata: {name: n2}\ngpus: 1 x 16\n")
     last = json.loads(simulate("-f", "-", str(more), "--last", "-o", "json", stdin=SCENE))
     assert last["steps"][0]["waiting"] == []
     assert [node["name"] for node in last["steps"][0]["nodes"]] == ["n1", "n2"]
@@ -104,7 +104,7 @@ def test_policies_are_flags(scene):
     small = SCENE.replace("gpu-mem: 12", "gpu-mem: 4")
     Path(scene).write_text(small)
     assert cards() == [["first-pod", "second-pod", "third-pod"], []]
-    assert cards("--card-policy", "spread") == [["first-pod", "third-pod"], ["second-pod"]]
+    assert cards("--gpu-policy", "spread") == [["first-pod", "third-pod"], ["second-pod"]]
     assert "is 256 MiB; nodes by spread" in simulate(
         scene, "--node-policy", "spread", "--memory-unit", "256MiB"
     )
@@ -123,7 +123,7 @@ def test_all_must_run_is_an_exit_code(scene):
 def test_all_must_run_fails_for_a_pod_that_wants_gpus_in_another_way(scene, resource):
     wanted = f"{{limits: {{{resource}: 1}}}}"
     Path(scene).write_text(
-        "{kind: Node, metadata: {name: n1}, cards: 1 x 16}\n---\nkind: Pod\n"
+        "{kind: Node, metadata: {name: n1}, gpus: 1 x 16}\n---\nkind: Pod\n"
         f"metadata: {{name: other, uid: u}}\n"
         f"spec: {{containers: [{{name: main, resources: {wanted}}}]}}\n"
     )
@@ -196,7 +196,7 @@ def test_examples_are_listed_and_run_from_anywhere(tmp_path, monkeypatch):
 
 def test_many_nodes_are_shown_by_those_where_something_happened(tmp_path):
     nodes = "---\n".join(
-        f"kind: Node\nmetadata: {{name: n{number:03}}}\ncards: 8 x 16\n" for number in range(100)
+        f"kind: Node\nmetadata: {{name: n{number:03}}}\ngpus: 8 x 16\n" for number in range(100)
     )
     wish = "spec: {nodeSelector: {kubernetes.io/hostname: n077}, "
     scene = tmp_path / "scene.yaml"
@@ -242,11 +242,11 @@ def test_a_pod_that_requires_isolation_goes_where_a_file_says_that_the_driver_li
     path.write_text(
         """kind: Node
 metadata: {name: old}
-cards: {units: 16, enforces: framework}
+gpus: {units: 16, enforces: framework}
 ---
 kind: Node
 metadata: {name: new}
-cards: {units: 16, enforces: driver}
+gpus: {units: 16, enforces: driver}
 ---
 kind: Pod
 metadata: {name: strict, annotations: {gpushare.aliyun.com/isolation: required}}

@@ -33,7 +33,7 @@ def wrong(text):
 
 
 def units(text):
-    [event] = scenario(f"kind: Node\nmetadata: {{name: n}}\ncards: {text}").nodes
+    [event] = scenario(f"kind: Node\nmetadata: {{name: n}}\ngpus: {text}").nodes
     return event.node
 
 
@@ -139,7 +139,9 @@ LIKELY = st.fixed_dictionaries(
         "kind": st.sampled_from(["Node", "Pod", "Deployment", "Job", "List"]),
         "metadata": st.just({"name": "a", "uid": "u"}) | ANYTHING,
     },
-    optional=dict.fromkeys(("spec", "status", "at", "delete", "cards", "unit", "items"), ANYTHING),
+    optional=dict.fromkeys(
+        ("spec", "status", "at", "delete", "gpus", "cards", "unit", "items"), ANYTHING
+    ),
 )
 
 
@@ -151,7 +153,7 @@ def test_whatever_stands_in_a_file_is_used_or_refused_in_words(values):
             pass
 
 
-def test_short_cards_make_the_inventory_that_a_plugin_would_write():
+def test_short_gpus_make_the_inventory_that_a_plugin_would_write():
     node = units("[2 x 16 Tesla T4, {units: 80, model: A100, health: unhealthy}]")
     assert node.allocatable["aliyun.com/gpu-mem"] == 32
     assert node.capacity["aliyun.com/gpu-mem"] == 112
@@ -167,29 +169,29 @@ def test_short_cards_make_the_inventory_that_a_plugin_would_write():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("2", "f.yaml:3: cards: 2: write a number of GPUs"),
-        ("2 x", "f.yaml:3: cards: '2 x'"),
-        ("0 x 16", "f.yaml:3: cards.count: 0: write a number from 1"),
-        ("65 x 16", "f.yaml:3: cards.count: 65"),
-        ("[]", "f.yaml:3: cards: 0 GPUs"),
-        ("[40 x 1, 40 x 1]", "f.yaml:3: cards: 80 GPUs"),
-        ("{units: a}", "f.yaml:3: cards.units: 'a': write a number"),
-        ("{model: T4}", "f.yaml:3: cards.units: is missing"),
-        ("[{units: 1, health: ill}]", "f.yaml:3: cards[0].health: 'ill': write healthy or"),
-        ("[{units: 1, size: 2}]", "f.yaml:3: cards[0].size: unknown key"),
-        ("[{units: 1, model: 4}]", "f.yaml:3: cards[0].model: 4: write it in quotes"),
+        ("2", "f.yaml:3: gpus: 2: write a number of GPUs"),
+        ("2 x", "f.yaml:3: gpus: '2 x'"),
+        ("0 x 16", "f.yaml:3: gpus.count: 0: write a number from 1"),
+        ("65 x 16", "f.yaml:3: gpus.count: 65"),
+        ("[]", "f.yaml:3: gpus: 0 GPUs"),
+        ("[40 x 1, 40 x 1]", "f.yaml:3: gpus: 80 GPUs"),
+        ("{units: a}", "f.yaml:3: gpus.units: 'a': write a number"),
+        ("{model: T4}", "f.yaml:3: gpus.units: is missing"),
+        ("[{units: 1, health: ill}]", "f.yaml:3: gpus[0].health: 'ill': write healthy or"),
+        ("[{units: 1, size: 2}]", "f.yaml:3: gpus[0].size: unknown key"),
+        ("[{units: 1, model: 4}]", "f.yaml:3: gpus[0].model: 4: write it in quotes"),
     ],
 )
 def test_cards_that_cannot_be_read_are_refused(text, told):
-    assert wrong(f"kind: Node\nmetadata: {{name: n}}\ncards: {text}").startswith(told)
+    assert wrong(f"kind: Node\nmetadata: {{name: n}}\ngpus: {text}").startswith(told)
 
 
 def test_the_unit_is_that_of_the_first_node_that_says_one():
     node = "kind: Node\nmetadata: {name: n}\n"
-    assert scenario(node + "cards: 1 x 8").unit_mib == 1024
-    assert scenario(node + "cards: 1 x 8\nunit: MiB").unit_mib == 1
-    assert wrong(node + "cards: 1 x 8\nunit: 3").startswith("f.yaml:4: unit: 3: write GiB")
-    assert wrong(node + "unit: MiB").startswith("f.yaml:3: unit: only together with cards")
+    assert scenario(node + "gpus: 1 x 8").unit_mib == 1024
+    assert scenario(node + "gpus: 1 x 8\nunit: MiB").unit_mib == 1
+    assert wrong(node + "gpus: 1 x 8\nunit: 3").startswith("f.yaml:4: unit: 3: write GiB")
+    assert wrong(node + "unit: MiB").startswith("f.yaml:3: unit: only together with gpus")
 
 
 def test_what_kubectl_prints_is_read_as_it_is():
@@ -198,7 +200,7 @@ kind: List
 items:
 - kind: Node
   metadata: {{name: n}}
-  cards: 1 x 8
+  gpus: 1 x 8
 - {POD.replace(chr(10), chr(10) + "  ")}
 """
     found = scenario(text)
@@ -231,7 +233,7 @@ def test_nobody_is_there_twice_at_one_time():
     assert len(scenario(f"{POD}delete: 5s\n---\n{POD}at: 5s").pods) == 2
     node = "kind: Node\nmetadata: {name: n}\n"
     assert wrong(f"{node}---\n{node}").endswith("node n is defined twice at 0s")
-    cards = f"{node}cards: 1 x 8\n"
+    cards = f"{node}gpus: 1 x 8\n"
     for twice in (f"{cards}---\n{cards}", f"{cards}status: {{}}\n---\n{cards}"):
         assert wrong(twice).endswith("node n is defined twice at 0s")
 

@@ -224,9 +224,9 @@ def test_other_gpus_of_a_node_that_shares_by_memory_are_named():
 def test_a_cluster_without_gpus_is_told():
     shown = told(node("n"))
     assert "No GPUs were found that can be simulated." in shown
-    assert "cards: 4 x 80" in shown
+    assert "gpus: 4 x 80" in shown
     unknown = told(node("n", capacity={"nvidia.com/gpu": "4"}))
-    assert unknown.count("cards: 4 x 80") == 1, "the note about the node says what to add"
+    assert unknown.count("gpus: 4 x 80") == 1, "the note about the node says what to add"
     assert "No GPUs were found that can be simulated." not in told(*whole())
 
 

@@ -28,7 +28,7 @@ POLICIES = st.builds(
 
 
 def node_text(name, cards, *, at=0, more=""):
-    return f"kind: Node\nmetadata: {{name: {name}}}\ncards: {cards}\nat: {at}\n{more}"
+    return f"kind: Node\nmetadata: {{name: {name}}}\ngpus: {cards}\nat: {at}\n{more}"
 
 
 def pod_text(name, units, *, at=0, delete=None, count=1, more=""):

@@ -32,7 +32,7 @@ def test_bars_are_drawn_in_characters_that_the_encoding_has():
 
 def test_json_is_utf_8_in_every_locale(tmp_path):
     scene = tmp_path / "scene.yaml"
-    scene.write_text("kind: Node\nmetadata: {name: n}\ncards: 1 x 8 显卡\n", encoding="utf-8")
+    scene.write_text("kind: Node\nmetadata: {name: n}\ngpus: 1 x 8 显卡\n", encoding="utf-8")
     found = run("simulate", str(scene), "-o", "json", PYTHONIOENCODING="ascii")
     [card] = json.loads(found.stdout.decode("utf-8"))["steps"][0]["nodes"][0]["cards"]
     assert card["model"] == "显卡"
