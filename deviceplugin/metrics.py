@@ -17,23 +17,24 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 CALLS: Final = Counter(
     "gpushare_deviceplugin_calls",
-    "Calls of the kubelet, by outcome.",
+    "Calls of the kubelet: ok or error.",
     ["call", "outcome"],
 )
 CALL_SECONDS: Final = Histogram(
     "gpushare_deviceplugin_call_seconds",
-    "Time to answer a call of the kubelet.",
+    "Time to answer a call of the kubelet; keep it below 3 s.",
     ["call"],
     buckets=_BUCKETS,
 )
 FOUND: Final = Counter(
     "gpushare_deviceplugin_pods_found",
-    "How the pod of an Allocate was found.",
+    "How the pod of a call of Allocate was found: only, continued, newest, watch, checkpoint, or "
+    "later (when it starts).",
     ["how"],
 )
 IDS_OFF_CARD: Final = Counter(
     "gpushare_deviceplugin_ids_off_card",
-    "Device IDs of another GPU than the one that their container was assigned.",
+    "Device IDs of another GPU than the one that their container was given; harmless.",
 )
 REFUSED_CONNECTIONS: Final = Counter(
     "gpushare_deviceplugin_refused_connections",
@@ -41,16 +42,17 @@ REFUSED_CONNECTIONS: Final = Counter(
 )
 REGISTRATIONS: Final = Counter(
     "gpushare_deviceplugin_registrations",
-    "Registrations with the kubelet, by outcome.",
+    "Registrations with the kubelet: ok or error.",
     ["outcome"],
 )
 REGISTERED: Final = Gauge(
     "gpushare_deviceplugin_registered",
-    "1 while the kubelet reads the plugin's device list.",
+    "1 while the kubelet reads the plugin's device list, otherwise 0.",
 )
 LOST: Final = Counter(
     "gpushare_deviceplugin_registrations_lost",
-    "Registrations that ended, by cause.",
+    "Registrations that ended: kubelet (it restarted), socket (it was deleted), stream (it was "
+    "closed).",
     ["cause"],
 )
 CRASHES: Final = Gauge(
@@ -59,19 +61,20 @@ CRASHES: Final = Gauge(
 )
 REPORTS_WAITING: Final = Gauge(
     "gpushare_deviceplugin_reports_waiting",
-    "Pods that run and whose annotations do not yet say so.",
+    "Running pods that the plugin has not yet annotated with their GPU.",
 )
 FORGOTTEN: Final = Gauge(
     "gpushare_deviceplugin_forgotten_pods",
-    "Pods that run with a share and are not in the kubelet's checkpoint.",
+    "Running pods with GPU memory that are missing in the kubelet's checkpoint (DevicesForgotten).",
 )
 NEVER_ASKED_FOR: Final = Gauge(
     "gpushare_deviceplugin_never_asked_for_pods",
-    "Pods that run with a share and for which the kubelet never asked the plugin.",
+    "Running pods with GPU memory for which the kubelet never called the plugin "
+    "(StartedWithoutPlugin).",
 )
 REFUSED: Final = Counter(
     "gpushare_deviceplugin_refused",
-    "Containers that were not given the GPU that was chosen for them, by reason.",
+    "Rejected starts of containers, by the reason in the pod's condition.",
     ["reason"],
 )
 for _each in Reason:
@@ -82,55 +85,68 @@ LIMITS_MISSING: Final = Gauge(
 )
 BLOCKED: Final = Gauge(
     "gpushare_deviceplugin_blocked",
-    "1 while the node offers nothing for a reason that concerns the whole node.",
+    "1 while the whole node offers nothing for this reason.",
     ["name"],
 )
-LIST_DEVICES: Final = Gauge("gpushare_deviceplugin_list_devices", "Devices in the list.")
+LIST_DEVICES: Final = Gauge(
+    "gpushare_deviceplugin_list_devices",
+    "Devices in the list for the kubelet; keep it below 100,000.",
+)
 LIST_BYTES: Final = Gauge(
     "gpushare_deviceplugin_list_bytes",
-    "Size of the device list when all devices are unhealthy; the kubelet accepts 4194304.",
+    "Bytes of the device list, if all devices were unhealthy; the kubelet's limit is 4194304.",
 )
 LIST_REFUSED: Final = Gauge(
     "gpushare_deviceplugin_list_refused",
-    "1 if the memory unit is too small for this node, so that nothing is offered.",
+    "1 if the memory unit is too small for the node, which then offers nothing.",
 )
 LIST_WARNINGS: Final = Gauge(
     "gpushare_deviceplugin_list_warnings",
-    "1 if the memory unit makes more units than recommended, by the reason of the Event.",
+    "1 if the memory unit makes more units than recommended: DeviceListLarge (of the node) or "
+    "CardUnitsMany (of one GPU).",
     ["reason"],
 )
 INJECTION: Final = Gauge(
     "gpushare_deviceplugin_injection",
-    "1 for how new containers get access to GPUs: cdi, runtime or runtime-cdi.",
+    "1 for the way in which new containers get their GPU: cdi, runtime or runtime-cdi.",
     ["injection"],
 )
 BINDING: Final = Gauge(
     "gpushare_deviceplugin_binding",
-    "1 for the binding that new containers get.",
+    "1 for the binding of new containers: late or early.",
     ["binding"],
 )
-CARDS: Final = Gauge("gpushare_deviceplugin_cards", "GPUs of this node, by health.", ["health"])
+CARDS: Final = Gauge(
+    "gpushare_deviceplugin_cards",
+    "GPUs of the node: healthy, unhealthy, mig or unreadable.",
+    ["health"],
+)
 CARD_STATE: Final = Gauge(
     "gpushare_deviceplugin_card_state",
-    "1 for the state that a GPU is in, with the reason for it where it is not healthy.",
+    "1 for the state of a GPU: healthy, suspect, unhealthy, recovering, gone or mig. Reasons: "
+    "xid, advice (of the driver), rows, repair and ecc (of its memory), lost, gone, unreadable, "
+    "duplicate (its UUID), silent (it hangs), earlier (before the plugin started).",
     ["card", "state", "reason"],
 )
 FAILING_QUERIES: Final = Gauge(
     "gpushare_deviceplugin_failing_queries",
-    "1 for a query of NVML that keeps failing for a GPU, which is offered without it.",
+    "1 for a query of NVML that keeps failing for a GPU, which is offered without it "
+    "(CardQueryFails).",
     ["card", "query"],
 )
 EVENT_CARDS: Final = Gauge(
     "gpushare_deviceplugin_event_cards",
-    "GPUs whose events the driver delivers; the others are only polled.",
+    "GPUs of which the driver delivers events; others are polled.",
 )
-XIDS: Final = Counter("gpushare_deviceplugin_xids", "XIDs of the driver.", ["card", "xid"])
+XIDS: Final = Counter(
+    "gpushare_deviceplugin_xids", "XIDs that the driver reported for a GPU.", ["card", "xid"]
+)
 RECOVERIES: Final = Counter(
     "gpushare_deviceplugin_recoveries", "Times that a GPU became healthy again.", ["card"]
 )
 STATE_ERRORS: Final = Counter(
     "gpushare_deviceplugin_state_errors",
-    "Times that the state file could not be read or written.",
+    "Failures to read or write the state file.",
     ["what"],
 )
 
@@ -139,26 +155,31 @@ STATE_ERRORS: Final = Counter(
 _CONTAINER_ON_CARD: Final = ("namespace", "pod", "container", "card", "uuid")
 POD_USED: Final = Gauge(
     METRIC_POD_USED,
-    "MiB of a GPU that a container uses.",
+    "MiB of GPU memory that a container uses, as measured. container is empty for processes of "
+    "the pod outside of its running containers. Needs process-memory, or a driver that limits "
+    "memory.",
     _CONTAINER_ON_CARD,
 )
 POD_ASKED: Final = Gauge(
     METRIC_POD_ASKED,
-    "MiB of a GPU that a container asked for.",
+    "MiB of GPU memory that a container requested. container is empty for the rest of the pod's "
+    "share.",
     _CONTAINER_ON_CARD,
 )
 POD_SM: Final = Gauge(
     METRIC_POD_SM,
-    "Percent of a GPU's multiprocessors that a container uses; only with --process-memory.",
+    "SM utilization: percentage of time in which a kernel of the container ran on the GPU. Needs "
+    "process-memory.",
     _CONTAINER_ON_CARD,
 )
 POD_LIMIT: Final = Gauge(
     METRIC_POD_LIMIT,
-    "MiB of a GPU to which the driver limits a container.",
+    "MiB of GPU memory to which the driver limits a container.",
     _CONTAINER_ON_CARD,
 )
 OTHERS_USED: Final = Gauge(
     METRIC_OTHERS_USED,
-    "MiB of a GPU that processes of no live pod use; only with --process-memory.",
+    "MiB of GPU memory that processes outside of living pods use: host, ended-pod, unknown. Needs "
+    "process-memory.",
     ("card", "uuid", "by"),
 )

@@ -26,10 +26,14 @@ class CardCollector(Collector):
         units = GaugeMetricFamily("gpushare_card_units", "Units of a GPU.", labels=_LABELS)
         used = GaugeMetricFamily(
             "gpushare_card_used_units",
-            "Units used by the pods of this node, according to their annotations.",
+            "Units of a GPU used by pods, according to their annotations.",
             labels=_LABELS,
         )
-        healthy = GaugeMetricFamily("gpushare_card_healthy", "1 if usable.", labels=_LABELS)
+        healthy = GaugeMetricFamily(
+            "gpushare_card_healthy",
+            "1 if a GPU is healthy, so that pods can be placed.",
+            labels=_LABELS,
+        )
         inventory = self._cards.inventory
         amounts: dict[str, int] = {}
         for pod in self._pods:

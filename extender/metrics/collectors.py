@@ -22,48 +22,67 @@ GANG: Final = "the pod's gang"
 Figures = Mapping[str, float | Mapping[str, float]]
 
 _GAUGES: Final = {
-    "gpushare_unplaced_pods": "Bound pods whose GPU is unknown.",
-    "gpushare_reserves": "Decisions that are not yet on the API server.",
+    "gpushare_unplaced_pods": "Bound pods without a readable decision: their GPU is unknown.",
+    "gpushare_reserves": "Reservations: decisions whose pods are not yet bound on the API server.",
     "gpushare_unreadable_inventories": (
-        "Nodes whose inventory or cordoned-cards annotation cannot be read."
+        "Nodes whose annotation with the inventory or the cordoned GPUs cannot be read."
     ),
     "gpushare_changed_decisions": (
-        "Bound pods whose decision somebody changed; the first decision still counts."
+        "Bound pods whose annotations were changed after the decision, which still counts."
     ),
     "gpushare_extender_cooling_nodes": (
-        "Nodes that take no pods because they have just failed some at admission."
+        "Nodes that get no pods for a while because they have just rejected some."
     ),
     "gpushare_extender_waiting_pods": (
-        "Pods that fitted no offered node when kube-scheduler last asked."
+        "Pending pods that fitted on no node when kube-scheduler last called the extender."
     ),
     "gpushare_extender_waiting_pods_by_reason": (
-        "Pending pods for which a reason holds on some offered node."
+        "Pods of gpushare_extender_waiting_pods by reason, each under all of its reasons. The "
+        "pod's own request: the request is invalid. The pod's gang: the reason lies in its gang."
     ),
-    "gpushare_extender_pending_pods": "Pods without a node and without a scheduling gate.",
+    "gpushare_extender_pending_pods": (
+        "Pods without node and without scheduling gate, also if kube-scheduler never asked for "
+        "them."
+    ),
     "gpushare_extender_pending_least_units": (
-        "The least that a pending pod asks for; 0 without any."
+        "Units of the smallest request in gpushare_extender_pending_pods; 0 if there is none."
     ),
-    "gpushare_gangs": "Groups of pods that start together, by phase.",
-    "gpushare_gang_waiting_members": "Members without a node of gangs that are not placed yet.",
+    "gpushare_gangs": (
+        "Gangs by phase. Only the leader knows plans: on other replicas, a gang that starts may be "
+        "WaitingForRoom."
+    ),
+    "gpushare_gang_waiting_members": "Members without node of the gangs that are not Placed.",
     "gpushare_gang_longest_incomplete_seconds": (
-        "How long members of a gang have been bound although its minimum never was; the longest."
+        "How long members of a gang have been bound although its minimum never was; of several "
+        "gangs the longest."
     ),
-    "gpushare_plans": "Holds and claims that keep units on GPUs.",
+    "gpushare_plans": (
+        "Holds (units that are reserved for a gang or gated pod) and claims (units that become its "
+        "when others have ended)."
+    ),
     "gpushare_queue_claimed_idle_units": (
-        "Units that are kept idle until the first pod or gang of the queue has all of its room."
+        "Units that stay idle until all of the memory that the first pod or gang of the queue has "
+        "claimed is free; on the leader."
     ),
-    "gpushare_extender_preemptors": "Pods and gangs for which pods are being evicted now.",
+    "gpushare_extender_preemptors": (
+        "Pods and gangs for which other pods are being evicted now; on the leader."
+    ),
     "gpushare_ledger_audit_longest_pause_seconds": (
-        "The longest time for which comparing has blocked everything else."
+        "The longest time for which an audit has blocked everything else since the start."
     ),
 }
 _COUNTERS: Final = {
-    "gpushare_over_cards": "Times that a GPU came to have more units used than it has.",
-    "gpushare_units_freed_silently": "Times that units became free on a node without a pod event.",
-    "gpushare_ledger_differences": (
-        "Differences between the ledger and a fresh count; any is a defect."
+    "gpushare_over_cards": "Times that the pods of a GPU came to use more units than it has.",
+    "gpushare_units_freed_silently": (
+        "Times that units of a node became free without a pod event, because a reserve, hold or "
+        "claim expired: kube-scheduler retries at the next event, or after five minutes."
     ),
-    "gpushare_ledger_audits": "Rounds in which the whole ledger was compared with a fresh count.",
+    "gpushare_ledger_differences": (
+        "Differences that audits found between the extender's counts and the pods: each is a bug."
+    ),
+    "gpushare_ledger_audits": (
+        "Audits, in which all counts are compared with the pods: one a minute."
+    ),
 }
 _LABELS: Final = {
     "gpushare_extender_waiting_pods_by_reason": "reason",
@@ -114,7 +133,7 @@ class CertificateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             "gpushare_extender_certificate_end_timestamp_seconds",
-            "When a certificate of the configuration ends.",
+            "When a certificate in the configuration expires, in seconds since 1970.",
             labels=("file",),
         )
         for path, end in certificates.ends(self._files):
@@ -141,12 +160,15 @@ class StateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         age = GaugeMetricFamily(
             "gpushare_extender_cache_age_seconds",
-            "Seconds since the API server last sent an event, a bookmark or a list.",
+            "Seconds since the API server last sent an event, a bookmark or a list of the "
+            "resource.",
             labels=("resource",),
         )
         restarts = CounterMetricFamily(
             "gpushare_extender_watch_restarts",
-            "Watches that ended, by cause.",
+            "Watches that ended. Normal causes: ended (by the API server) and expired. Others: "
+            "silent (nothing came for 90 s), behind (a known change is missing for 5 s), refused, "
+            "lost (the connection).",
             labels=("resource", "cause"),
         )
         for resource, watch in self._watches.items():
@@ -156,15 +178,18 @@ class StateCollector(Collector):
         yield from (age, restarts)
         yield GaugeMetricFamily(
             "gpushare_unknown_reserves",
-            "Reservations whose write has ended without an answer that shows its outcome.",
+            "Reservations whose write to the API server got no answer.",
             value=self._unknown(),
         )
         yield GaugeMetricFamily(
-            "gpushare_extender_leader", "1 on the replica that decides.", value=self._leads()
+            "gpushare_extender_leader",
+            "1 on the leader, which decides, and 0 on other replicas.",
+            value=self._leads(),
         )
         yield GaugeMetricFamily(
             "gpushare_extender_metrics_longest_pause_seconds",
-            "The longest time for which rendering these pages has blocked everything else.",
+            "The longest time for which rendering metrics has blocked everything else since the "
+            "start.",
             value=self._nodes.longest_pause,
         )
 

@@ -5,53 +5,71 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 REQUESTS: Final = Counter(
-    "gpushare_extender_requests", "Calls of a verb by outcome.", ("verb", "outcome")
+    "gpushare_extender_requests",
+    "Calls. Outcomes of filter: some or none (nodes fit), retried, not_watched (the pod is not "
+    "known yet). preempt: some or none (proposals stay). bind: bound, no_room, refused, elsewhere "
+    "(bound already), gone, unknown (no answer from the API server). admission and gating: "
+    "changed, unchanged. Otherwise: the HTTP status. A call forwarded to the leader counts on "
+    "both replicas.",
+    ("verb", "outcome"),
 )
 SECONDS: Final = Histogram(
     "gpushare_extender_request_duration_seconds",
-    "Time to answer a call of a verb.",
+    "Time to answer a call; kube-scheduler gives up after 5 s.",
     ("verb",),
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 
 EVICTIONS: Final = Counter(
     "gpushare_extender_evictions",
-    "Pods evicted because their decision could not be kept, by reason.",
+    "Pods evicted because their decision cannot be kept, by the reason in their condition. "
+    "CardOverbooked: their GPU was given out twice. GangBroken: their gang did not get its "
+    "minimum.",
     ("reason",),
 )
 RELEASES: Final = Counter(
     "gpushare_extender_releases",
-    "Gated pods whose release was attempted, by outcome.",
+    "Attempts to release a gated pod: released, gone (deleted), conflict (changed by others), "
+    "refused (a right or policy of the API server prevents it), unknown (tried again).",
     ("outcome",),
 )
 
 REFUSED_CONNECTIONS: Final = Counter(
     "gpushare_extender_refused_connections",
-    "Connections closed at once because a listener had as many as it takes.",
+    "Connections closed at once because the listener had as many as it takes.",
     ("listener",),
 )
 FORWARDED: Final = Counter(
-    "gpushare_extender_forwarded", "Deciding calls handed to the leader, by outcome.", ("outcome",)
+    "gpushare_extender_forwarded",
+    "Calls forwarded to the leader, by the HTTP status of its answer, or no_leader (there is "
+    "none), silent_leader (it answered no call before) and no_answer.",
+    ("outcome",),
 )
-VIEWERS: Final = Gauge("gpushare_extender_viewers", "Streams of changes to live pages, now.")
+VIEWERS: Final = Gauge("gpushare_extender_viewers", "Connected live pages.")
 WRITES_HELD_BACK: Final = Counter(
     "gpushare_extender_writes_held_back",
-    "Writes that were not begun because the lease might have ended before they did.",
+    "Writes that were not started because the lease might have ended before them.",
 )
 BROKEN_GANGS: Final = Counter(
-    "gpushare_extender_broken_gangs", "Gangs that did not get their minimum in time."
+    "gpushare_extender_broken_gangs",
+    "Gangs of which members were bound and that did not get their minimum in time.",
 )
 PLANS: Final = Counter(
-    "gpushare_extender_gang_plans", "Plans made for gangs and gated pods, by outcome.", ("outcome",)
+    "gpushare_extender_gang_plans",
+    "Plans for gangs and gated pods: fits, no_room, given_up (too many combinations, or members of "
+    "too many kinds).",
+    ("outcome",),
 )
 PLAN_SECONDS: Final = Histogram(
     "gpushare_extender_gang_plan_duration_seconds",
-    "Time to make a plan, with pauses for other work.",
+    "Time to make a plan for a gang or gated pod, with pauses for other calls.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
 PREEMPTION_PLANS: Final = Counter(
     "gpushare_extender_preemption_plans",
-    "Searches for pods to evict for a waiting pod or gang, by outcome.",
+    "Searches for pods to evict for a waiting pod or gang: victims, ending (the memory of pods "
+    "that are about to end suffices), no_victims (no eviction helps), given_up (too many "
+    "combinations).",
     ("outcome",),
 )
 PREEMPTION_VICTIMS: Final = Counter(
@@ -59,16 +77,21 @@ PREEMPTION_VICTIMS: Final = Counter(
 )
 PREEMPTION_VETOES: Final = Counter(
     "gpushare_extender_preemption_vetoes",
-    "Proposals of kube-scheduler for evictions that were rejected, by reason.",
+    "Rejected proposals of kube-scheduler's preemption: no_room (no GPU would have enough), "
+    "breaks_gang (a gang would fall below its minimum), member_of_gang (the pod waits for its "
+    "gang), own_eviction (the extender evicts for the pod), room_is_made (kube-scheduler has made "
+    "room already), smaller (the extender evicts a less important or smaller pod), no_victims "
+    "(none was named), fits (the pod fits without eviction), over_quota, request (unreadable).",
     ("reason",),
 )
 PREEMPTIONS_IN_VAIN: Final = Counter(
     "gpushare_extender_preemptions_in_vain",
-    "Pods and gangs for which pods were evicted and that did not get the room.",
+    "Pods and gangs for which other pods were evicted and that did not get their memory.",
 )
 WAKE_UPS: Final = Counter(
     "gpushare_extender_wake_ups",
-    "Waiting pods changed so that kube-scheduler tries them again, by outcome.",
+    "Waiting pods that the extender changes so that kube-scheduler tries them again: poked, or "
+    "refused by the API server.",
     ("outcome",),
 )
 
@@ -85,6 +108,8 @@ _KNOWN: Final = {
         "no_victims",
         "fits",
         "request",
+        "over_quota",
+        "smaller",
     ),
     WAKE_UPS: ("poked", "refused"),
 }

@@ -10,13 +10,16 @@ from gpushare.cards.model import Share
 
 OF_NAMESPACES: Final = {
     "gpushare_namespace_used_bytes": (
-        "GPU memory used by the bound pods of a namespace, on nodes with a readable inventory."
+        "Bytes of GPU memory used by the bound pods of a namespace, as much as they requested, on "
+        "nodes with a readable inventory, without pods that hang on a node that does not answer. "
+        "(others): the sum of all namespaces after the 500 that use most."
     ),
     "gpushare_namespace_pods": (
-        "Bound pods of a namespace that use GPU memory, on nodes with a readable inventory."
+        "Bound pods of a namespace that use GPU memory, counted as in "
+        "gpushare_namespace_used_bytes."
     ),
     "gpushare_namespace_pending_pods": (
-        "Pods of a namespace without a node, with or without a scheduling gate."
+        "Pods of a namespace without node, with or without scheduling gate."
     ),
 }
 MOST: Final = 500

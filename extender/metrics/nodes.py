@@ -24,18 +24,27 @@ SLICE_SECONDS: Final = 0.002
 _JOINED_AT_ONCE: Final = 500
 
 OF_NODES: Final = {
-    "gpushare_node_unit_bytes": "Bytes of one unit on a node.",
+    "gpushare_node_unit_bytes": "Bytes of one unit on a node: multiply units by it.",
     "gpushare_node_units": "Units of all GPUs of a node.",
-    "gpushare_node_used_units": "Units used by the pods of a node.",
-    "gpushare_node_reserved_units": "Units reserved for decisions not yet on the API server.",
-    "gpushare_node_free_units": "Free units on healthy GPUs of a node.",
-    "gpushare_node_over_units": "Units used beyond what the GPUs of a node have.",
-    "gpushare_node_largest_request_units": "The most that a pod on one GPU of a node can get now.",
+    "gpushare_node_used_units": (
+        "Units used by the bound pods of a node, as many as they requested."
+    ),
+    "gpushare_node_reserved_units": (
+        "Units reserved by decisions whose pods are not yet bound on the API server."
+    ),
+    "gpushare_node_free_units": "Free units on the healthy GPUs of a node.",
+    "gpushare_node_over_units": "Units used beyond the capacity of the GPUs of a node.",
+    "gpushare_node_largest_request_units": (
+        "The largest request for one GPU that fits on a node now, in units."
+    ),
 }
 OF_ALL: Final = {
-    "gpushare_cluster_largest_request_units": "The most that a pod on one GPU can get now.",
+    "gpushare_cluster_largest_request_units": (
+        "The largest request for one GPU that fits in the cluster now, in units."
+    ),
     "gpushare_cluster_fragmentation_ratio": (
-        "Part of the free units that no pod like the running ones could use."
+        "Fragmentation, 0 to 1: the fraction of the free units on healthy GPUs where a pod would "
+        "not fit, as the mean over all running pods."
     ),
 }
 

@@ -8,18 +8,29 @@ from extender.metrics.namespaces import MOST, OTHERS
 from gpushare.answers.queue.entries import QueueFigures
 
 OF_QUEUED_NAMESPACES: Final = {
-    "gpushare_namespace_quota_units": "The quota of a namespace, in units of all GPUs.",
-    "gpushare_namespace_quota_used_units": "Units that count against the quota of a namespace.",
-    "gpushare_namespace_waiting_pods": "Pods of a namespace that wait for room in the queue.",
-    "gpushare_namespace_waiting_units": "Units that these pods ask for.",
-    "gpushare_namespace_oldest_waiting_seconds": "Since when the oldest of them waits.",
+    "gpushare_namespace_quota_units": (
+        "The quota of a namespace, in units of all GPUs. Of the metrics of quotas and waiting "
+        "pods, 500 namespaces have series; (others) is the sum of all others, of times the "
+        "longest."
+    ),
+    "gpushare_namespace_quota_used_units": (
+        "Units that count against the quota: those of pods until they are gone, and reserved ones."
+    ),
+    "gpushare_namespace_waiting_pods": "Pods of a namespace that wait in the queue; on the leader.",
+    "gpushare_namespace_waiting_units": (
+        "Units that the waiting pods of a namespace request; on the leader."
+    ),
+    "gpushare_namespace_oldest_waiting_seconds": (
+        "How long the oldest waiting pod of a namespace has waited; on the leader."
+    ),
 }
 OF_QUEUE: Final = {
-    "gpushare_queue_entries": "Pods and gangs that have a place in the queue.",
+    "gpushare_queue_entries": "Pods and gangs that have a position in the queue; on the leader.",
     "gpushare_queue_first_seconds": (
-        "For how long the same pod or gang has been the first one without room; the longest."
+        "How long the same pod or gang has been the first without room, of several the longest; on "
+        "the leader."
     ),
-    "gpushare_unreadable_quotas": "Namespaces whose quota cannot be read.",
+    "gpushare_unreadable_quotas": "Namespaces whose quota cannot be read: their pods wait.",
 }
 
 Values = Mapping[str, float]
