@@ -8,7 +8,6 @@ from extender.decisions.callers import DEFAULT_SCHEDULER, Callers
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
 from extender.decisions.queue.head_claims import HeadClaims
-from extender.decisions.queue.quotas import Quotas
 from extender.decisions.soft_taints import SoftTaints
 from extender.settings.configuration import NAMESPACE
 from gpushare.answers.gangs import GangStates
@@ -45,6 +44,7 @@ from gpushare.preemption.ending import EndingPods
 from gpushare.preemption.model import Rules
 from gpushare.quota.lost import why_lost
 from gpushare.quota.namespaces import Namespaces
+from gpushare.quota.quotas import Quotas
 from gpushare.quota.reasons import OVER_MODEL_QUOTA
 from gpushare.quota.use import NamespaceUse
 

@@ -11,23 +11,20 @@ from typing import Final
 from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.decisions.gangs.giving_way import make_way
 from extender.decisions.gangs.plans import GangPlans
-from extender.decisions.queue.heads import nodes_for
 from extender.decisions.scheduling import Scheduling
 from extender.metrics.counters import PLAN_SECONDS, PLANS
 from gpushare.annotations.slot_hint import hinted_node
 from gpushare.groups.group import Group
 from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.objects.model import Pod
-from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.process.time_slices import Turns
-from gpushare.quota.reasons import OVER_MODEL_QUOTA
+from gpushare.quota.planned import planned
 from gpushare.quota.reasons import TEXTS as QUOTA_TEXTS
 
 log = logging.getLogger(__name__)
 
-MODELS_TRIED: Final = 4  # of GPUs, until a plan exceeds the quota of none
 TRIES: Final = 3  # the cluster may change while a plan is made
 SLICE_SECONDS: Final = 0.0005
 RESTS: Final = 4.0  # times as long, for calls that are waited for
@@ -164,35 +161,11 @@ class GangPlanning:
         nodes = ((pod.uid, hinted_node(pod)) for pod in ask.members)
         ask = replace(ask, hints={uid: node for uid, node in nodes if node})
         await self.slices.pause()  # a gang of a thousand was read
-        found = await self._within_quota(ask)
+        found = await self.slices.run(planned(self.planner, self._quotas, self._state, ask))
         outcome = "fits" if isinstance(found, Plan) else "given_up" if found.gave_up else "no_room"
         PLANS.labels(outcome).inc()
         PLAN_SECONDS.observe(time.perf_counter() - began)
         return found
-
-    async def _within_quota(self, ask: Ask) -> Plan | NoPlan:
-        """Return a plan that the quota of the namespace permits at this moment."""
-        asked = ask
-        for _ in range(MODELS_TRIED):
-            limited = self._quotas.limited(ask)
-            if isinstance(limited, Reason):
-                return NoPlan(limited)
-            found = await self.slices.run(self.planner.plan(limited))
-            if isinstance(found, NoPlan):
-                if limited.cooling != asked.cooling:  # is it the quota, or room, that it lacks?
-                    nodes = await self.slices.run(nodes_for(self._state, asked.members))
-                    if nodes <= limited.cooling:
-                        return NoPlan(OVER_MODEL_QUOTA)
-                    anywhere = await self.slices.run(self.planner.plan(asked))
-                    return NoPlan(OVER_MODEL_QUOTA) if isinstance(anywhere, Plan) else found
-                return found
-            over = self._quotas.exceeding(ask, found.slots)
-            if isinstance(over, Reason):
-                return NoPlan(over)
-            if not over:
-                return found
-            ask = self._quotas.without(ask, over)
-        return NoPlan(OVER_MODEL_QUOTA)
 
     def _take(self, group: Group, ask: Ask, plan: Plan) -> bool:
         """Keep the slots if they are still free; nothing else runs between the two."""

@@ -11,13 +11,13 @@ from extender.decisions.gangs.gangs import HELD_SECONDS, Gangs
 from extender.decisions.gangs.plans import GangPlans
 from extender.decisions.gangs.stages import GangStages
 from extender.decisions.queue.heads import Entry
-from extender.decisions.queue.order import QueueOrder, Standing
 from extender.decisions.queue.waiting_pods import Kind, WaitingPods
 from extender.gangs.planning import GangPlanning, Kept
 from extender.settings.configuration import QueueSettings
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
+from gpushare.quota.order import QueueOrder, Standing
 from gpushare.quota.reasons import TEXTS as QUOTA_TEXTS
 
 FRONT_SECONDS: Final = 0.05  # for plans of the first entries in one round that find no room

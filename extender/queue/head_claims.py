@@ -10,7 +10,6 @@ from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.giving_way import make_way_for_claim
 from extender.decisions.queue.head_claims import HeadClaim
 from extender.decisions.queue.heads import Entry, Heads
-from extender.decisions.queue.order import Standing
 from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.gangs.planning import GangPlanning
 from extender.settings.configuration import QueueSettings
@@ -22,6 +21,7 @@ from gpushare.planning.ask import Ask, NoPlan
 from gpushare.planning.work import Seen, changed_of, seen_now
 from gpushare.preemption.model import Preemption, Rules
 from gpushare.preemption.search import VictimSearch
+from gpushare.quota.order import Standing
 
 log = logging.getLogger(__name__)
 

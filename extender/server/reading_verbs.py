@@ -20,9 +20,11 @@ from extender.server.paths import (
 )
 from gpushare.answers import explain, gang_what_if, inspect, what_if
 from gpushare.answers.gangs import list_gangs
+from gpushare.answers.what_if import QuotaOutlook
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.http_server.requests import BadRequest, decoded, problem
 from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
 from gpushare.process.time_slices import Turns
 
 MOST_NODES: Final = 1000
@@ -120,9 +122,18 @@ class Reading:
         return answer(self._with_quota(found, question.parts[0].pod, needed))
 
     def _with_quota(self, found: what_if.Answer, pod: Pod, needed: int) -> what_if.Answer:
-        outlook = self._state.quotas.outlook(pod.metadata.namespace, needed)
-        if outlook is not None:
-            found.fits, found.quota = False, outlook
+        """Add why pods that do not exist yet may not use so many units.
+
+        Limits of single models do not count: nobody knows which GPUs the pods would get.
+        """
+        namespace = pod.metadata.namespace
+        left = self._state.quotas.left(namespace)
+        if not needed or left is None:
+            return found
+        if isinstance(left, Reason):
+            found.fits, found.quota = False, QuotaOutlook(namespace, 0, needed, left.text)
+        elif needed > left.units:
+            found.fits, found.quota = False, QuotaOutlook(namespace, int(left.units), needed)
         return found
 
 

@@ -30,6 +30,9 @@ class Quota(msgspec.Struct, frozen=True):
     models: Mapping[str, int] = _NO_MODELS
 
 
+NO_QUOTA: Final = Quota()
+
+
 def parse(text: str) -> Quota:
     """Return the quota that an annotation states, such as ``64`` or ``64,Tesla T4=16``.
 

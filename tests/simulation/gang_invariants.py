@@ -5,10 +5,10 @@ from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
-from extender.decisions.queue.quotas import Left
 from extender.settings.configuration import GangSettings
 from gpushare.contract import LABEL_GANG_MINIMUM, RESOURCE_MEMORY
 from gpushare.objects.model import Pod
+from gpushare.quota.quotas import Left
 from tests.simulation import members
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.packing import Room, asked, some_fit

@@ -13,7 +13,6 @@ from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.members import Members
-from extender.decisions.queue.quotas import Quotas
 from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.gangs.takeover import Takeover
@@ -25,6 +24,7 @@ from gpushare.cards.model import Card
 from gpushare.kube.fencing import FencedBody
 from gpushare.kube.lease import Election
 from gpushare.placement.reasons import NO_CARDS
+from gpushare.quota.quotas import Quotas
 from tests.simulation.run import simulate
 
 MOST_RUNS: Final = 600

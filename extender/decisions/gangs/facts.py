@@ -25,7 +25,7 @@ class GangViews:
 
     def __init__(self, state: ClusterState, gangs: Gangs) -> None:
         self._state, self._gangs, self._stages = state, gangs, GangStages(gangs)
-        self._quotas = QuotaViews(state)
+        self._lacking = QuotaViews(state).lacking
         self._shown = GroupStates(state.groups, state.request_of, state.unit_mib, self._now)
 
     def views(self) -> Iterator[GangView]:
@@ -90,10 +90,7 @@ class GangViews:
         if reason is None or not is_over(reason):
             return None
         waiting = self._gangs.progress(group).waiting
-        lacking = self._gangs.lacking(group, record)
-        asked = self._state.quotas.least_units(waiting, lacking)
-        uids = [pod.uid for pod in waiting]
-        return self._quotas.described(reason, group.key.namespace, asked, uids, who="gang")
+        return self._lacking.of_gang(reason, waiting, self._gangs.lacking(group, record))
 
     def _evicting(self, group: Group) -> PreemptionFacts | None:
         """Return what is evicted for the gang; members without a slot do not show it."""

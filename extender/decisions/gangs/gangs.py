@@ -16,7 +16,6 @@ from typing import Final
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.former import FormerGangs
 from extender.decisions.gangs.record import GangRecord, Revision
-from extender.decisions.queue.order import Given, Standing
 from gpushare.annotations.slot_hint import is_released
 from gpushare.groups.group import Group
 from gpushare.groups.reasons import NOT_ASKED
@@ -25,6 +24,7 @@ from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import ZoneRole
+from gpushare.quota.order import Given, Standing
 
 HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
 MOST_TIMES: Final = 10  # the time of the configuration, which a PodGroup may ask for

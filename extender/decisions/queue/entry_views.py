@@ -4,7 +4,6 @@ import datetime as dt
 from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import Final
 
-from extender.decisions.queue.order import Standing
 from extender.decisions.queue.standings import Shown, Standings, WaitingGang, WaitingPod
 from extender.decisions.queue.waiting_pods import Kind
 from extender.settings.configuration import QueueSettings
@@ -16,6 +15,7 @@ from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
+from gpushare.quota.order import Standing
 
 MOST_COST: Final = 30  # of one answer, in sentences: 0.3 to 0.9 s with 1,000 full nodes
 _NS: Final = 1_000_000_000
@@ -198,13 +198,13 @@ class EntryViews:
 
     def _over(self, pod: Pod) -> OverQuota | None:
         try:
-            return self._quotas.over_quota(pod, self._state.request_of(pod))
+            return self._quotas.lacking.over_quota(pod, self._state.request_of(pod))
         except RequestError:
             return None
 
     def _has_only_full_models(self, pod: Pod) -> bool:
         """Return whether all GPUs are of models of which the namespace has too little left."""
-        full = frozenset(self._quotas.full_models(pod, self._state.request_of(pod)))
+        full = frozenset(self._quotas.lacking.full_models(pod, self._state.request_of(pod)))
         return bool(full) and self._state.namespace_use.nodes_with(full) >= set(
             self._state.ledger.nodes()
         )

@@ -6,7 +6,6 @@ from typing import Final
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.queue.entry_views import EntryViews
-from extender.decisions.queue.order import Standing
 from extender.decisions.queue.quota_views import QuotaViews
 from extender.decisions.queue.standings import Shown, Standings, WaitingGang, WaitingPod
 from extender.decisions.queue.waiting_pods import Kind, WaitingPods
@@ -24,6 +23,7 @@ from gpushare.answers.queue.entries import (
 from gpushare.answers.queue.quotas import QuotaList
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
+from gpushare.quota.order import Standing
 
 _SETTINGS: Final = QueueSettings()
 
@@ -48,7 +48,8 @@ class QueueViews:
         self._quotas = QuotaViews(gangs.state)
         self._standings = Standings(gangs, pods, self._quotas, settings.order)
         self._pods = pods
-        self.over_quota, self.full_models = self._quotas.over_quota, self._quotas.full_models
+        lacking = self._quotas.lacking
+        self.over_quota, self.full_models = lacking.over_quota, lacking.full_models
 
     def entries(
         self, namespace: str = "", most: int = MOST_LISTED

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from extender.decisions.queue.order import Given, Standing
 from gpushare.ledger.holds import Claim, Slot
 from gpushare.ledger.ledger import Ledger
+from gpushare.quota.order import Given, Standing
 
 
 @dataclass(frozen=True, slots=True)

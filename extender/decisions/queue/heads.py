@@ -6,17 +6,13 @@ from typing import Final
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.plans import GangPlans
-from extender.decisions.queue.order import Standing
 from extender.decisions.queue.waiting_pods import Kind
-from gpushare.errors import RequestError
 from gpushare.groups.group import Group
-from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
-from gpushare.planning.eligibility import why_not
-from gpushare.planning.shapes import Reader, Shape
+from gpushare.planning.eligibility import nodes_for
+from gpushare.quota.order import Standing
 
 MOST_HEADS: Final = 16
-NODES_A_STEP: Final = 32
 
 Entry = Group | Kind
 
@@ -61,25 +57,3 @@ class Heads:
         if pod is None or pod.node or self._state.ledger.slot_of(pod.uid) is not None:
             return None
         return Ask(pod.uid, (pod,), 1, cooling=self._gangs.cooling())
-
-
-def nodes_for(state: ClusterState, pods: Iterable[Pod]) -> Generator[None, None, set[str]]:
-    """Return the nodes that may take one of the pods, whatever is free there, in short steps.
-
-    Pods without GPU memory do not count.
-    """
-    reader, shapes, found = Reader(state), dict[object, Shape](), set[str]()
-    for pod in pods:
-        try:
-            shape = reader.shape_of(pod)
-        except RequestError:
-            continue
-        if shape.request is not None:
-            shapes[shape.key] = shape
-    for shape in shapes.values():
-        for number, name in enumerate(state.node_names()):
-            if number % NODES_A_STEP == 0:
-                yield
-            if why_not(state, name, shape, state.ledger.account(name)) is None:
-                found.add(name)
-    return found

@@ -1,20 +1,15 @@
 """What people see of the quotas of namespaces (pure)."""
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import Final
+from collections.abc import Generator, Mapping
+from functools import partial
 
 from extender.decisions.cluster_state import ClusterState
-from gpushare.answers.queue.over_quota import LIMITS, Hanging, Limit, OverQuota
+from gpushare.answers.queue.lacking import Lacking
+from gpushare.answers.queue.over_quota import Hanging
 from gpushare.answers.queue.quotas import ModelQuota, QuotaList, QuotaView
-from gpushare.cards.model import Request
-from gpushare.objects.model import Pod
-from gpushare.placement.reasons import Reason
 from gpushare.quota.lost import why_lost
-from gpushare.quota.quota import Quota
+from gpushare.quota.quota import NO_QUOTA
 from gpushare.quota.reasons import NAMESPACE_ENDS
-
-_NO_QUOTA: Final = Quota()
-_NAMED: Final = 2  # pods that hang
 
 
 class QuotaViews:
@@ -22,61 +17,9 @@ class QuotaViews:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-
-    def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
-        """Return why the quota leaves nothing for a pod; None if it does."""
-        found = self._state.quotas.why_not(pod, request)
-        if not isinstance(found, Reason):
-            return None
-        return self.described(found, pod.metadata.namespace, request.units, (pod.uid,))
-
-    def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
-        """Return the models of GPUs for which the quota leaves too little."""
-        found = self._state.quotas.why_not(pod, request)
-        if isinstance(found, Reason) or not found:
-            return {}
-        namespace = pod.metadata.namespace
-        used = self._state.namespace_use.used(namespace, besides=(pod.uid,))
-        models = self._quota(namespace).models
-        return {
-            model: OverQuota(
-                namespace,
-                Limit.MODEL.value,
-                used=used[model],
-                quota=models[model],
-                asked=request.units,
-                model=model,
-            )
-            for model in found
-        }
-
-    def described(
-        self,
-        reason: Reason,
-        namespace: str,
-        asked: int,
-        besides: Iterable[str] = (),
-        *,
-        who: str = "pod",
-    ) -> OverQuota:
-        """Return a reason of quotas with its amounts; the pods ``besides`` (uids) do not count."""
-        limit = LIMITS[reason.text]
-        problem = self._state.namespaces.get(namespace).problem
-        used = self._state.namespace_use.used(namespace, besides=besides).total()
-        if limit is Limit.UNITS:
-            quota = self._quota(namespace).units or 0
-            hanging = _hanging(self._state, namespace)
-            return OverQuota(
-                namespace,
-                limit.value,
-                who,
-                used,
-                quota,
-                asked,
-                hanging=tuple(hanging[:_NAMED]),
-                hanging_count=len(hanging),
-            )
-        return OverQuota(namespace, limit.value, who, problem=problem)
+        self.lacking = Lacking(
+            state.namespaces, state.namespace_use, state.quotas, partial(_hanging, state)
+        )
 
     def list(
         self, pods: Mapping[str, int], units: Mapping[str, int], only: str = ""
@@ -102,13 +45,10 @@ class QuotaViews:
                 used[each.name] = state.namespace_use.used(each.name).total()
         return quotas, used, unreadable
 
-    def _quota(self, namespace: str) -> Quota:
-        return self._state.namespaces.get(namespace).quota or _NO_QUOTA
-
     def _view(self, name: str, pods: int, units: int) -> QuotaView:
         known, use = self._state.namespaces.get(name), self._state.namespace_use
         used = use.used(name)
-        quota = known.quota or _NO_QUOTA
+        quota = known.quota or NO_QUOTA
         return QuotaView(
             namespace=name,
             queued=known.is_queued,

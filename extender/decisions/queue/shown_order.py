@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from extender.decisions.queue.order import OrderPolicy, QueueOrder, Standing
+from gpushare.quota.order import OrderPolicy, QueueOrder, Standing
 
 T = TypeVar("T")
 

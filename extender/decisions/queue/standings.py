@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
-from extender.decisions.queue.order import OrderPolicy
 from extender.decisions.queue.quota_views import QuotaViews
 from extender.decisions.queue.shown_order import Waiting, in_order
 from extender.decisions.queue.waiting_pods import Kind, WaitingPods
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
+from gpushare.quota.order import OrderPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Generator
 
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.stages import GangStages
-from extender.decisions.queue.order import Standing
 from extender.decisions.queue.waiting_pods import WaitingPods
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
+from gpushare.quota.order import Standing
 
 
 class Unplaced:

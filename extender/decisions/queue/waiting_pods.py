@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.queue.card_sizes import CardSizes
-from extender.decisions.queue.order import Standing
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
 from gpushare.planning.shapes import Reader
+from gpushare.quota.order import Standing
 
 USED_WITHIN_SECONDS: Final = 20.0  # of the 30 for which room is kept
 FIRST_REST_SECONDS: Final = 30.0

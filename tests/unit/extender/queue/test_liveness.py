@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.decisions.queue.head_claims import HeadClaims
-from extender.decisions.queue.order import Given
 from extender.decisions.queue.waiting_pods import WaitingPods
 from extender.queue import admission_round
 from extender.queue.head_claims import HeadClaiming
 from extender.watch import grace
+from gpushare.quota.order import Given
 from tests.unit.extender.queue.lives import Life, Stuck
 
 MOST_LIVES = 40  # until a defect is found

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decisions.queue.order import Given, QueueOrder, Standing
+from gpushare.quota.order import Given, QueueOrder, Standing
 
 NAMESPACES = ("a", "b", "c")
 

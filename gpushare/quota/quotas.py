@@ -7,7 +7,6 @@ from heapq import nsmallest
 from itertools import accumulate
 from math import inf
 
-from gpushare.answers.what_if import QuotaOutlook
 from gpushare.cards.model import Card, Request
 from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
@@ -154,18 +153,6 @@ class Quotas:
         whole = None if quota is None else quota.units
         limits.append((used.total() + more, self._use.capacity if whole is None else whole))
         return max(each / most if most else inf for each, most in limits)
-
-    def outlook(self, namespace: str, needed: int) -> QuotaOutlook | None:
-        """Return why pods that do not exist yet may not use so many units; None if they may.
-
-        Limits of single models do not count: nobody knows which GPUs the pods would get.
-        """
-        left = self.left(namespace)
-        if not needed or left is None:
-            return None
-        if isinstance(left, Reason):
-            return QuotaOutlook(namespace, 0, needed, left.text)
-        return QuotaOutlook(namespace, int(left.units), needed) if needed > left.units else None
 
     def units_of(self, pod: Pod) -> int:
         """Return what a pod requests in all; 0 if that is nothing, or no node could satisfy it."""
