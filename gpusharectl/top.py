@@ -29,6 +29,7 @@ from gpusharectl.reach import extender
 from gpusharectl.reach.at_once import each_of
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.plugin_pages import is_plugin, plugin_page
+from gpusharectl.reach.rights import Lacking
 from gpusharectl.reach.samples import Samples
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.output import output, show_document
@@ -38,6 +39,10 @@ FORMAT_VERSION: Final = 1
 HOW: Final = (
     "add the component process-memory (plugin.processMemory: true; docs/install.md); it lets the "
     "plugin see the host's processes"
+)
+SEE_PAGE: Final = (
+    "`gpushare page -n NAMESPACE` shows what the pods of one namespace use, with the address in "
+    "GPUSHARE_SERVER that your administrator can give you."
 )
 
 
@@ -206,8 +211,12 @@ async def top(target: Target, what: Literal["pods", "gpus"], output: str) -> Non
     pods/proxy.
     """
     async with target.connect() as kube:
-        nodes = await extender.all_nodes(kube)
-        measured = await measure(kube, target.system, nodes)
+        try:
+            nodes = await extender.all_nodes(kube)
+            measured = await measure(kube, target.system, nodes)
+        except Lacking as err:
+            text = f"top reads from the nodes of the whole cluster, and {err.short}. {SEE_PAGE}"
+            raise ApiError(text, code=err.code) from err
     rows = pod_rows(measured.pages) if what == "pods" else card_rows(measured.pages, nodes)
     if output == "text":
         show(rows, measured, Console(highlight=False, markup=False, emoji=False))

@@ -4,8 +4,9 @@ import asyncio
 import datetime as dt
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from gpushare.errors import ApiError
 from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import pods
@@ -16,7 +17,9 @@ from gpusharectl.doctor.known import known
 from gpusharectl.doctor.programs import Programs, scheduler_address
 from gpusharectl.reach import extender
 from gpusharectl.reach.options import Target
-from gpusharectl.reach.rights import Right, needing
+from gpusharectl.reach.rights import Lacking, Right, needing
+
+FOR_ONE_POD: Final = "For one pod, use `gpushare explain pod NAME`."
 
 
 async def gather(
@@ -27,7 +30,11 @@ async def gather(
     Raises ApiError if nodes or pods cannot be listed, SettingsError for an unusable URL.
     """
     address = scheduler_address(scheduler_url) if scheduler_url is not None else None
-    nodes, seen = await asyncio.gather(extender.all_nodes(kube), _all_pods(kube))
+    try:
+        nodes, seen = await asyncio.gather(extender.all_nodes(kube), _all_pods(kube))
+    except Lacking as err:
+        text = f"doctor checks the whole cluster, and {err}. {FOR_ONE_POD}"
+        raise ApiError(text, code=err.code) from err
     bare = Facts(version, now, target.system, tuple(nodes), tuple(seen))
     api, programs = Api(kube, bare), Programs(target, kube, bare)
     # First, because an unusable --server ends everything.

@@ -27,7 +27,7 @@ from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.pod_events import Event, events_of_pod, last_sentences
 from gpusharectl.reach.questions import Questions
-from gpusharectl.reach.rights import Right, needing
+from gpusharectl.reach.rights import Lacking, Right, needing
 from gpusharectl.terminal.exits import NO, No
 from gpusharectl.terminal.output import output, show, show_document
 
@@ -109,13 +109,13 @@ async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
         "what only the extender knows is not shown (kube-scheduler's calls, reservations)"
     )
     not_shown = [f"{only_extender}: {questions.why_not}"] if questions.why_not else []
-    is_judged = True
+    is_judged, lacks_rights = True, False
     try:
         view = await questions.explain(pod, nodes)
     except NotFound:
         raise No(f"the extender does not know pod {pod.key}: it is new, or has ended") from None
     except ApiError as err:
-        is_judged = False
+        is_judged, lacks_rights = False, isinstance(err, Lacking)
         view = without_nodes(pod)
         asked = f"; no extender was asked: {questions.why_not}" if questions.why_not else ""
         not_shown = [f"nodes and GPUs are not shown: {err}{asked}"]
@@ -128,6 +128,7 @@ async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
         outlook=outlook if is_judged else None,
         events=[],
         not_shown=not_shown if not pod.node else [],
+        lacks_rights=lacks_rights and not pod.node,
     )
 
 
@@ -161,7 +162,9 @@ def add_sentence(found: Explained, pod: Pod, events: Sequence[Event]) -> None:
     """Take the sentence from the pod's last Event if the caller may not read the nodes (pure)."""
     why = found.pod.pending
     if why is not None and why.cause == pending.UNSEEN:
-        found.pod.says = last_sentences(events).get(pod.uid, found.pod.says)
+        said = last_sentences(events).get(pod.uid)
+        if said is not None:
+            found.pod.says, found.said_at = said
 
 
 async def _add_events(kube: Kube, pod: Pod, found: Explained) -> None:

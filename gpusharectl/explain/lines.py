@@ -12,7 +12,8 @@ from gpushare.answers.pending_text import gpus
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
 from gpushare.text.counted import counted
-from gpusharectl.reach.pod_events import WAITING
+from gpusharectl.reach.pod_events import WAITING, Said
+from gpusharectl.reach.rights import OTHERS_HIDDEN
 from gpusharectl.what_if import lines as what_if
 from gpusharectl.what_if.lines import Amounts
 
@@ -41,7 +42,9 @@ class Explained(msgspec.Struct, rename="camel"):
 
     ``pod`` is the extender's explain; computed from the API server's lists if not
     ``from_extender``, and without nodes if not ``is_judged``. ``outlook`` is the what-if of a
-    Pending pod. ``events`` are gpushare's. ``not_shown`` says what is missing, and why.
+    Pending pod. ``events`` are gpushare's. ``not_shown`` says what is missing, and why;
+    ``lacks_rights``: the caller may see neither nodes nor an extender. ``said_at`` is the time of
+    the Event that the pod's sentence is from; empty if the sentence is as of now.
     """
 
     pod: PodView
@@ -51,15 +54,17 @@ class Explained(msgspec.Struct, rename="camel"):
     outlook: Answer | None
     events: list[str]
     not_shown: list[str]
+    lacks_rights: bool = False
+    said_at: str = ""
 
 
 def draw(found: Explained, now: dt.datetime, *, verbose: bool) -> Iterator[Text]:
     """Yield the sentence, then what it leaves out; ``verbose`` adds every shown node and GPU.
 
-    ``now`` is for the deadlines of terminating pods.
+    ``now`` is for the deadlines of terminating pods and the ages of Events.
     """
     pod = found.pod
-    headline = _headline(found)
+    headline = _headline(found, now)
     yield headline
     if pod.queue is not None:
         yield Text(pod.queue.text)
@@ -70,17 +75,20 @@ def draw(found: Explained, now: dt.datetime, *, verbose: bool) -> Iterator[Text]
             yield from _details(found, now)
         elif pod.nodes:
             yield Text("for each node and GPU, add --verbose", style="dim")
+    if found.lacks_rights and not verbose:
+        yield Text(OTHERS_HIDDEN, style="dim")
+        return
     for text in found.not_shown:
         yield Text(text, style="dim")
 
 
-def _headline(found: Explained) -> Text:
+def _headline(found: Explained, now: dt.datetime) -> Text:
     pod = found.pod
     line = Text(f"{pod.namespace}/{pod.name} ", style="bold")
     if pod.state == "bound":
         return line.append(f"is {pod.says}", style="not bold green")
     line.append("is Pending", style="bold yellow")
-    return line.append(f": {pod.says}", style="not bold")
+    return line.append(f": {Said(pod.says, found.said_at).shown(now)}", style="not bold")
 
 
 def _messages(found: Explained, shown: str, *, verbose: bool) -> Iterator[Text]:

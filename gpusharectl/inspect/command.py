@@ -33,7 +33,7 @@ from gpusharectl.reach.listed_cluster import unit_of
 from gpusharectl.reach.listed_gangs import ReportedGangs, gangs_of
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
-from gpusharectl.reach.rights import Lacking
+from gpusharectl.reach.rights import OTHERS_HIDDEN, Lacking
 from gpusharectl.terminal.exits import NOT_REACHED, No
 from gpusharectl.terminal.output import console, output, printable_line, show, show_document, write
 from gpusharectl.terminal.say import say
@@ -73,8 +73,8 @@ async def command(
 ) -> None:
     """Show nodes, GPUs, shares and what is free.
 
-    The output format "wide" adds model and UUID of each GPU. The exit code is 3 if a right is
-    missing: what you may see is shown, without sums.
+    The output format "wide" adds model and UUID of each GPU. What you may see is shown; the exit
+    code is 3 if you may not see all that you ask for.
     """
     is_short = output in {"text", "wide"} and not details
     scope = Scope(
@@ -90,7 +90,7 @@ async def command(
             found = await _overview(kube, asked, scope, *await _reservations(asked, why))
             with _Screen(details=details, output=output) as screen:
                 screen.show(found)
-            if found.namespaces is None:
+            if found.namespaces is None and not (scope.namespace and found.waiting is not None):
                 raise click.exceptions.Exit(NOT_REACHED)
             return
         listings = await stack.enter_async_context(aclosing(changes(kube, scope)))
@@ -173,7 +173,7 @@ def _combined(
     found: Listed, told: _Told, scope: Scope, reported: list[NodeView] | None, why: str
 ) -> Overview:
     missing = []
-    if reported is None and not scope.namespace:
+    if reported is None and not scope.namespace and found.missing != (OTHERS_HIDDEN,):
         missing.append(f"reservations are not shown: {why}")
     if scope.node and found.nodes == []:
         raise _no_node(scope.node)
@@ -246,5 +246,5 @@ class _Screen:
         """Return the lines about each node, and those about all of them."""
         columns = self._console.width if self._console.is_terminal else None
         wide, now = self._output == "wide", dt.datetime.now(dt.UTC)
-        nodes = draw(found, pods=self._details, wide=wide, columns=columns)
+        nodes = draw(found, now, pods=self._details, wide=wide, columns=columns)
         return list(nodes), list(below(found, now, whole=self._details))

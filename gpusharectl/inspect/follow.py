@@ -13,8 +13,8 @@ from gpushare.objects.model import Node, Pod
 from gpushare.process.lifetime import cancel
 from gpusharectl.inspect.summary import Listed, Scope
 from gpusharectl.reach.extender import all_nodes, all_pods
-from gpusharectl.reach.pod_events import sentences
-from gpusharectl.reach.rights import Lacking
+from gpusharectl.reach.pod_events import Said, sentences
+from gpusharectl.reach.rights import OTHERS_HIDDEN, Lacking
 
 TOGETHER_SECONDS: Final = 0.3  # changes within this time are one
 POLL_SECONDS: Final = 2.0
@@ -48,10 +48,14 @@ async def listed(kube: Kube, scope: Scope = Scope()) -> Listed:  # noqa: B008 - 
                 raise refusal from none
             missing.append(f"pods and sums are not shown: {none if scope.namespace else err}")
             return Listed(found, None, missing=tuple(missing))
-        what = "pods of other namespaces" if scope.namespace else f"pods outside namespace {own}"
-        sums = "" if scope.namespace else " and sums"
-        missing.append(f"{what}{sums} are not shown: {err}")
-        said: dict[str, str] = {}
+        if refusal is not None and not scope.node:
+            missing = [OTHERS_HIDDEN]
+        else:
+            what = f"pods outside namespace {own} and sums"
+            if scope.namespace:
+                what = "pods of other namespaces"
+            missing.append(f"{what} are not shown: {err}")
+        said: dict[str, Said] = {}
         if not all(pod.node for pod in mine):
             try:
                 said = await sentences(kube, own)

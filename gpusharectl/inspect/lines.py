@@ -12,6 +12,7 @@ from gpushare.answers.pending_text import gpus
 from gpushare.cards.model import Health
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
+from gpushare.text.durations import short
 from gpusharectl.inspect.summary import Overview
 
 BAR: Final = 32
@@ -37,12 +38,17 @@ class _Columns:
 
 
 def draw(
-    overview: Overview, *, pods: bool = False, wide: bool = False, columns: int | None = None
+    overview: Overview,
+    now: dt.datetime,
+    *,
+    pods: bool = False,
+    wide: bool = False,
+    columns: int | None = None,
 ) -> Iterator[Text]:
     """Yield each node with a bar for each GPU; ``pods`` below it, ``wide`` with model and UUID.
 
-    The pods of a single namespace are always shown. ``columns`` is the width of the terminal, None
-    without a limit.
+    The pods of a single namespace are always shown. ``now`` is for ages. ``columns`` is the width
+    of the terminal, None without a limit.
     """
     widths = _columns(overview, columns)
     for node in overview.nodes:
@@ -51,7 +57,7 @@ def draw(
         if wide:
             yield from _limits(node)
         for card in node.devices:
-            yield _card(node, card, overview, widths, wide=wide)
+            yield _card(node, card, overview, widths, now, wide=wide)
             if pods or overview.namespace:
                 yield from _pods(card, widths.index, unit)
         for pod in node.unplaced:
@@ -139,7 +145,13 @@ def _amount(card: Device, overview: Overview, unit: int) -> str:
 
 
 def _card(
-    node: NodeView, card: Device, overview: Overview, columns: _Columns, *, wide: bool
+    node: NodeView,
+    card: Device,
+    overview: Overview,
+    columns: _Columns,
+    now: dt.datetime,
+    *,
+    wide: bool,
 ) -> Text:
     unit = _unit(node, overview)
     parts: list[_Part] = [
@@ -162,7 +174,7 @@ def _card(
     amount, total = _amount(card, overview, unit), free_gib(card.total * unit)
     line.append(f"▏ {at_most}{amount:>{columns.amount}} of {total:>{columns.total}} {what}")
     if card.health != Health.HEALTHY:
-        line.append(f"  {card.health}{_gone(card)}", style="bold red")
+        line.append(f"  {card.health}{_gone(card, now)}", style="bold red")
     if card.cordoned:
         line.append("  cordoned", style="yellow")
     if card.claimed and not overview.namespace:  # in the bar is only what no pod uses
@@ -177,15 +189,12 @@ def _card(
     return line
 
 
-def _gone(card: Device) -> str:
+def _gone(card: Device, now: dt.datetime) -> str:
     if not card.gone_since:
         return ""
-    since, until = _date(card.gone_since), _date(card.forgotten_at)
-    return f"  gone since {since}, forgotten {until} if unused"
-
-
-def _date(seconds: int) -> str:
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    at = now.timestamp()
+    for_, left = short(at - card.gone_since), short(card.forgotten_at - at)
+    return f"  gone for {for_}, forgotten in {left} if unused"
 
 
 def _widths(parts: Iterable[_Part], total: int, bar: int) -> Iterator[_Part]:

@@ -27,6 +27,7 @@ from gpusharectl.inspect.waiting import (
     without_others,
 )
 from gpusharectl.reach.listed_cluster import ListedCluster
+from gpusharectl.reach.pod_events import Said
 
 _REASON_LENGTH: Final = 80
 
@@ -55,7 +56,7 @@ class Listed:
     pods: list[Pod] | None
     pods_of: str = ""
     missing: tuple[str, ...] = ()
-    said: Mapping[str, str] = field(default_factory=dict)
+    said: Mapping[str, Said] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:

@@ -13,6 +13,7 @@ from gpusharectl.inspect.lines import CLAIMED, OTHERS, RESERVED
 from gpusharectl.inspect.namespaces import NamespaceUse
 from gpusharectl.inspect.summary import Overview, Summary
 from gpusharectl.inspect.waiting import age
+from gpusharectl.reach.pod_events import Said
 
 NAMESPACES_SHOWN: Final = 10
 WAITING_SHOWN: Final = 20
@@ -127,6 +128,7 @@ def _waiting(overview: Overview, now: dt.datetime, most: int | None) -> Iterator
     shown = [(f"{each.namespace}/{each.name}", age(each.created, now)) for each in found[:most]]
     name, waits = (max(len(each[at]) for each in shown) for at in range(2))
     for each, cells in zip(found, shown, strict=False):
-        yield Text(f"  {cells[0]:<{name}}  {cells[1]:>{waits}}  {each.why}")
+        why = Said(each.why, each.said_at).shown(now)
+        yield Text(f"  {cells[0]:<{name}}  {cells[1]:>{waits}}  {why}")
     if len(shown) < len(found):
         yield Text(f"  and {len(found) - len(shown)} more (-d)")

@@ -14,6 +14,7 @@ from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import run_all
 from gpushare.text.durations import short
+from gpusharectl.reach.pod_events import Said
 
 MOST_SENTENCES: Final = 200  # different ones: up to 70 ms each for 1,000 nodes
 
@@ -22,7 +23,8 @@ class WaitingPod(msgspec.Struct):
     """A Pending pod. ``created`` is the API server's time of its creation.
 
     ``units`` are of all ``cards`` together, 0 if the request cannot be read. ``why`` is explain's
-    sentence; it continues ``POD is Pending:``.
+    sentence; it continues ``POD is Pending:``. ``said_at`` is the time of the Event that it is
+    from; empty if it is as of now.
     """
 
     namespace: str
@@ -31,36 +33,38 @@ class WaitingPod(msgspec.Struct):
     units: int
     cards: int
     why: str
+    said_at: str = msgspec.field(name="saidAt", default="")
 
 
-def waiting_pods(pods: Iterable[Pod], why: Callable[[Pod], str]) -> list[WaitingPod]:
+def waiting_pods(pods: Iterable[Pod], why: Callable[[Pod], Said]) -> list[WaitingPod]:
     """Return the pods in the order of their creation."""
     in_order = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
     return [_waiting(pod, why(pod)) for pod in in_order]
 
 
-def with_nodes(known: Known, most: int) -> Callable[[Pod], str]:
+def with_nodes(known: Known, most: int) -> Callable[[Pod], Said]:
     """Return what gives each pod its sentence, at most so many different ones."""
     sentences = Sentences(known)
 
-    def why(pod: Pod) -> str:
+    def why(pod: Pod) -> Said:
         if sentences.written >= most and not sentences.has(pod):
-            return f"see `gpushare explain pod {pod.metadata.name} -n {pod.metadata.namespace}`"
-        return run_all(sentences.of(pod))
+            meta = pod.metadata
+            return Said(f"see `gpushare explain pod {meta.name} -n {meta.namespace}`", "")
+        return Said(run_all(sentences.of(pod)), "")
 
     return why
 
 
-def without_others(unit_mib: int, said: Mapping[str, str]) -> Callable[[Pod], str]:
+def without_others(unit_mib: int, said: Mapping[str, Said]) -> Callable[[Pod], Said]:
     """Return what gives each pod a sentence although the nodes or other pods are not known.
 
     It is what Events ``said`` by the pod's uid, else what is known of the pod by itself. The unit
     is 0 without nodes.
     """
 
-    def why(pod: Pod) -> str:
+    def why(pod: Pod) -> Said:
         found = unseen(pod, unit_mib)
-        own = sentence(found)
+        own = Said(sentence(found), "")
         return said.get(pod.uid, own) if found.cause == UNSEEN else own
 
     return why
@@ -74,9 +78,9 @@ def age(created: str, now: dt.datetime) -> str:
         return "?"
 
 
-def _waiting(pod: Pod, why: str) -> WaitingPod:
+def _waiting(pod: Pod, why: Said) -> WaitingPod:
     meta = pod.metadata
-    found = WaitingPod(meta.namespace, meta.name, meta.creation_timestamp or "", 0, 0, why)
+    found = WaitingPod(meta.namespace, meta.name, meta.creation_timestamp or "", 0, 0, *why)
     try:
         request = pod_annotations.request_of(pod)
     except RequestError:

@@ -1,13 +1,15 @@
 """Read gpushare's Events about pods."""
 
+import datetime as dt
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import events
+from gpushare.text.durations import ago
 from gpusharectl.reach.rights import Right, needing
 
 WAITING: Final = "GpushareWaiting"  # the Event with the sentence about a Pending pod
@@ -30,11 +32,17 @@ class Event(msgspec.Struct, rename="camel"):
     def at(self) -> str:
         return self.last_timestamp or self.event_time or ""
 
-    @property
-    def sentence(self) -> str:
-        """Return why the pod is Pending, as it was when the Event was written."""
-        text = self.message.removeprefix("Pending: ")
-        return f"{text} (said at {self.at})" if self.at else text
+
+class Said(NamedTuple):
+    """Why a pod was Pending ``at`` a time of the API server, which is empty if it is not known."""
+
+    text: str
+    at: str
+
+    def shown(self, now: dt.datetime) -> str:
+        """Return the sentence with its age."""
+        past = ago(self.at, now)
+        return f"{self.text} ({past})" if past else self.text
 
 
 async def events_of_pod(kube: Kube, namespace: str, uid: str) -> list[Event]:
@@ -45,14 +53,18 @@ async def events_of_pod(kube: Kube, namespace: str, uid: str) -> list[Event]:
     return await _ours(kube, namespace, f"involvedObject.uid={uid}")
 
 
-async def sentences(kube: Kube, namespace: str) -> dict[str, str]:
+async def sentences(kube: Kube, namespace: str) -> dict[str, Said]:
     """Return the last sentence about each Pending pod, by uid. Raises ApiError."""
     return last_sentences(await _ours(kube, namespace, f"reason={WAITING}"))
 
 
-def last_sentences(found: Iterable[Event]) -> dict[str, str]:
+def last_sentences(found: Iterable[Event]) -> dict[str, Said]:
     """Return the last sentence about each pod, by uid (pure); the newest Event is the last."""
-    return {each.involved_object.uid: each.sentence for each in found if each.reason == WAITING}
+    return {
+        each.involved_object.uid: Said(each.message.removeprefix("Pending: "), each.at)
+        for each in found
+        if each.reason == WAITING
+    }
 
 
 async def _ours(kube: Kube, namespace: str, selector: str) -> list[Event]:

@@ -9,7 +9,7 @@ import msgspec
 from gpushare.answers import explain, gang_what_if, what_if
 from gpushare.answers.gangs import GangStates
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
+from gpushare.errors import UNDECODABLE, ApiError, GpushareError, NotFound, SettingsError
 from gpushare.groups.sources import key_of
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, Pod
@@ -22,6 +22,7 @@ from gpusharectl.reach.rights import Lacking, Right
 UNKNOWN_HERE: Final = (
     "what only the extender knows: reservations, quotas (gpushare.aliyun.com/quota), its settings"
 )
+TRY_IT: Final = "Create the pod: `gpushare explain pod NAME` says why it is Pending."
 GROUPS_UNREAD: Final = "PodGroups of the pods to evict"
 
 
@@ -63,10 +64,8 @@ class Questions:
             except NotFound as err:  # an earlier version
                 self.why_not = str(err)
             except ApiError as err:
-                if err.code == HTTPStatus.BAD_REQUEST:
-                    raise SettingsError(str(err)) from err
-                raise
-        found = run_all(gang_what_if.answer(await listed_cluster(self._kube), question))
+                raise _refused(err) from err
+        found = run_all(gang_what_if.answer(await self._cluster(), question))
         found.not_checked += [UNKNOWN_HERE, *([GROUPS_UNREAD] if evict else [])]
         return found
 
@@ -80,17 +79,21 @@ class Questions:
         body = {"pod": pod, "count": count, **_evict(asked=evict)}
         question, extras = read_question(body)
         if self._extender is None:
-            cluster = await listed_cluster(self._kube)
+            cluster = await self._cluster()
             found = run_all(what_if.answer_with_evictions(cluster, question, extras))
             found.not_checked += [UNKNOWN_HERE, *([GROUPS_UNREAD] if evict else [])]
             return found
         try:
             text = await self._extender.post(f"{EXTENDER_PREFIX}/what-if", body)
         except ApiError as err:
-            if err.code == HTTPStatus.BAD_REQUEST:
-                raise SettingsError(str(err)) from err
-            raise
+            raise _refused(err) from err
         return self._extender.decoded(text, what_if.Answer)
+
+    async def _cluster(self) -> ListedCluster:
+        try:
+            return await listed_cluster(self._kube)
+        except Lacking as err:
+            raise _refused(err) from err
 
     async def _gangs(self, cluster: ListedCluster, namespace: str) -> GangStates:
         pods = await all_pods(self._kube, namespace)  # also those without GPU memory
@@ -131,6 +134,17 @@ async def nodes_and_pods(kube: Kube) -> tuple[list[Node], list[Pod]]:
     if rights:
         raise Lacking(*rights)
     return nodes, pods
+
+
+def _refused(err: ApiError) -> GpushareError:
+    """Return what to raise for what an extender or the API server answers to a what-if."""
+    if err.code == HTTPStatus.BAD_REQUEST:
+        return SettingsError(str(err))
+    if err.code != HTTPStatus.FORBIDDEN:
+        return err
+    why = err.short if isinstance(err, Lacking) else str(err)
+    text = f"what-if looks at all nodes and pods, and {why}. {TRY_IT}"
+    return ApiError(text, code=err.code)
 
 
 def _evict(*, asked: bool) -> dict[str, bool]:

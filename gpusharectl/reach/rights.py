@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Final
 
 from gpushare.errors import ApiError
+
+ASK_FOR_SERVER: Final = "Your administrator can give you the address for GPUSHARE_SERVER."
+# For a user with rights in one namespace, to whom a list of missing rights says nothing.
+OTHERS_HIDDEN: Final = f"GPUs of other namespaces are not shown. {ASK_FOR_SERVER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,16 @@ class Right:
 
 
 class Lacking(ApiError):
-    """A right is missing; ``rights`` are those that the request needs."""
+    """A right is missing; ``rights`` are those that the request needs.
+
+    ``short`` is the error without the commands that check for them.
+    """
 
     def __init__(self, *rights: Right) -> None:
-        wanted = " and ".join(right.text for right in rights)
-        checks = "; ".join(right.check for right in rights)
-        super().__init__(f"you lack the right to {wanted} ({checks})", code=HTTPStatus.FORBIDDEN)
         self.rights = rights
+        self.short = f"you lack the right to {' and '.join(right.text for right in rights)}"
+        checks = "; ".join(right.check for right in rights)
+        super().__init__(f"{self.short} ({checks})", code=HTTPStatus.FORBIDDEN)
 
 
 @contextmanager

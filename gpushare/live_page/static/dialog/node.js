@@ -1,7 +1,7 @@
 // What the dialog says about a node: its GPUs, and the pods that hold their memory.
 
 import { element, link, table } from "../dom.js";
-import { counted, exactly, freeGiB, neededGiB, onEach, usedGiB, utilization } from "../format.js";
+import { counted, exactly, freeGiB, lasted, neededGiB, onEach, usedGiB, utilization } from "../format.js";
 import { cardState } from "../lists/node-row.js";
 
 // `measured` is what is really used of each GPU, or why that is not known.
@@ -28,11 +28,11 @@ export function exact(mib, unit, write = neededGiB) {
   return made;
 }
 
-// Return since when a GPU is gone and until when it is remembered; empty if it is there.
+// Return for how long a GPU is gone and will be remembered; empty if it is there.
 function cardFate(card) {
   if (!card.goneSince) return "";
-  const [since, until] = [card.goneSince, card.forgottenAt].map((at) => new Date(at * 1000).toISOString().slice(0, 10));
-  return `gone since ${since}, forgotten ${until} if unused`;
+  const now = Math.floor(Date.now() / 1000);
+  return `gone for ${lasted(now - card.goneSince)}, forgotten in ${lasted(card.forgottenAt - now)} if unused`;
 }
 
 // Return what keeps containers to their share of a GPU, with a tooltip why the driver does not.

@@ -16,6 +16,7 @@ from gpusharectl.explain.command import add_sentence, running, without_nodes
 from gpusharectl.explain.lines import Explained
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.pod_events import Event, Involved
+from gpusharectl.reach.rights import OTHERS_HIDDEN
 from gpusharectl.what_if import lines as what_if_lines
 from tests.builders import annotated, enforcing, node, pod
 
@@ -143,13 +144,22 @@ def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
     whole = Explained(view, False, False, None, None, [], ["why"])
     events = [
         Event(
-            "GpushareWaiting", f"Pending: {each}.", Involved(waits().uid), f"2026-01-01T00:0{n}:00Z"
+            "GpushareWaiting",
+            f"Pending: {each}.",
+            Involved(waits().uid),
+            f"2025-12-31T23:5{8 + n}:00Z",
         )
         for n, each in enumerate(("first", "needs 6 GiB"))
     ]
     add_sentence(whole, waits(), events)
     [first, *_] = explained.draw(whole, NOW, verbose=False)
-    assert first.plain == ("default/waits is Pending: needs 6 GiB. (said at 2026-01-01T00:01:00Z)")
+    assert first.plain == "default/waits is Pending: needs 6 GiB. (1 min ago)"
+
+
+def test_a_user_of_one_namespace_reads_one_sentence_about_missing_rights(seen):
+    missing = {"judged": False, "not_shown": ["nodes are not shown: why"], "lacks_rights": True}
+    assert lines(seen, waits(), **missing)[1:] == [OTHERS_HIDDEN]
+    assert lines(seen, waits(), verbose=True, **missing)[-1] == "nodes are not shown: why"
 
 
 def test_a_request_that_nothing_can_grant_says_so_at_once(seen):

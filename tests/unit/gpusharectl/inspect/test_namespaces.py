@@ -55,7 +55,7 @@ FITS = "its GPU memory fits now (n1, GPU 0), but kube-scheduler has not placed i
 
 
 def text(found, *, whole=False):
-    shown = [*draw(found), *below(found, NOW, whole=whole)]
+    shown = [*draw(found, NOW), *below(found, NOW, whole=whole)]
     return [line.plain for line in shown]
 
 

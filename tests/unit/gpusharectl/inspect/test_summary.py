@@ -22,6 +22,7 @@ from gpusharectl.inspect import summary
 from gpusharectl.inspect.lines import draw, fitted
 from gpusharectl.inspect.summary import Listed
 from gpusharectl.inspect.sums import below
+from gpusharectl.reach.pod_events import Said
 from gpusharectl.terminal.output import document, show
 from tests.builders import annotated, legacy_node, node, pod, stock
 
@@ -46,7 +47,7 @@ def seen(nodes, pods, told=(), **more):
 
 
 def lines(found, **how):
-    return [*draw(found, **how), *below(found, NOW)]
+    return [*draw(found, NOW, **how), *below(found, NOW)]
 
 
 def text(found, **how):
@@ -95,14 +96,12 @@ def test_the_wide_output_says_what_limits_memory_and_why_not_the_driver():
     assert "limited" not in text(mixed)
 
 
-def test_a_gpu_that_is_gone_has_the_dates_since_when_and_until_when():
+def test_a_gpu_that_is_gone_says_for_how_long_it_is_and_will_be_remembered():
     found = stock(16, 16, unhealthy=[1])
-    gone = replace(found.cards[1], gone_since=int(NOW.timestamp()))
+    gone = replace(found.cards[1], gone_since=int(NOW.timestamp()) - 7200)
     written = inventory.encode(replace(found, cards=(found.cards[0], gone)))
     shown = text(seen([annotated(ready(node("n", 16, 16)), {ANNOTATION_INVENTORY: written})], []))
-    assert shown.count("gone since") == 1
-    dates = "gone since 2026-11-23 07:00 UTC, forgotten 2026-11-26 07:00 UTC if unused"
-    assert f"unhealthy  {dates}" in shown
+    assert shown.count("unhealthy  gone for 2h, forgotten in 2d if unused") == 1
 
 
 def test_where_no_node_shares_gpus_inspect_names_the_next_command():
@@ -224,12 +223,15 @@ def test_where_nodes_may_not_be_seen_ones_own_pods_are_in_units_because_these_ar
 
 def test_where_nodes_may_not_be_seen_a_pods_event_says_why_it_is_pending():
     waits, too_large = pod("b", 4), pod("c", 9000)
-    said = {waits.uid: "needs 4 MiB on one GPU; no GPU has free memory. (said at 06:48)"}
+    said = {waits.uid: Said("needs 4 MiB on one GPU; no GPU has free memory.", "2026-11-23T06:48Z")}
     found = summary.of_lists(Listed(None, [waits, too_large], "default", ("why",), said), None)
-    assert [each.why for each in found.waiting or []] == [
-        "needs 4 MiB on one GPU; no GPU has free memory. (said at 06:48)",
-        "requests 9000 units of GPU memory on one GPU; the nodes are not visible here.",
+    assert [line.partition("  ")[2] for line in text(found).splitlines()[1:3]] == [
+        "default/b  ?  needs 4 MiB on one GPU; no GPU has free memory. (12 min ago)",
+        f"default/c  ?  {found.waiting[1].why}",
     ]
+    assert "the nodes are not visible here." in found.waiting[1].why
+    read = msgspec.json.decode(document(found, "json"))["waiting"][0]
+    assert (read["why"], read["saidAt"]) == tuple(said[waits.uid])
 
 
 def test_for_programs_amounts_are_numbers_and_nothing_is_missing():
@@ -260,14 +262,14 @@ def test_a_pipe_gets_no_colour_and_whole_lines(monkeypatch):
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_bars_are_as_long_as_the_terminal_has_room_for(columns):
     found = seen([ready(node("n1", 16276))], [])
-    [bar] = [line.plain for line in draw(found, columns=columns) if "▕" in line.plain]
+    [bar] = [line.plain for line in draw(found, NOW, columns=columns) if "▕" in line.plain]
     assert len(bar) <= columns
 
 
 def test_a_terminal_with_too_few_rows_shows_what_all_nodes_have_together():
     waits = [pod(f"p{number:02}", 99) for number in range(40)]
     found = seen([ready(node(f"n{i}", 16)) for i in range(9)], waits)
-    nodes, sums = list(draw(found)), list(below(found, NOW))
+    nodes, sums = list(draw(found, NOW)), list(below(found, NOW))
     assert fitted(nodes, sums, 100) == [*nodes, *sums]
     shown = [line.plain for line in fitted(nodes, sums, 12)]
     assert len(shown) == 12
