@@ -63,12 +63,13 @@ soak: needs  ## run the tests with all cases and the longest trials for two hour
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials --churn 60
 
-lint: setup  ## check style, types, import rules and generated code
+lint: setup  ## check style, types, import rules, generated code and documents
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
+	$(RUN) python -m reference --check
 
 bench: setup  ## measure every cost against its lower bound, in one table, 6 minutes (root, Linux)
 	$(RUN) python -m bench

@@ -16,7 +16,7 @@ from extender.routes import (
 from extender.server.browser_origin import reject_other_hosts
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.tls import client_contexts
-from extender.settings.configuration import Address, Tls
+from extender.settings.listeners import Address, Tls
 from gpushare.http_server.listeners import Listener, serve_app
 from gpushare.kube.lease import Record
 from gpusharectl.certificates import files as certificates

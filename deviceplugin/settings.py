@@ -224,7 +224,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
     names = ("node_name", "node_address")
     defaults = {name: env[name.upper()] for name in names if name.upper() in env}
     try:
-        found = _command().main(
+        found = command().main(
             list(argv), prog_name=NAME, standalone_mode=False, default_map=defaults
         )
     except click.ClickException as err:
@@ -304,7 +304,8 @@ def _seconds(flag: str, text: str) -> float:
     return seconds
 
 
-def _command() -> click.Command:
+def command() -> click.Command:
+    """Return the program's flags; calling it returns their texts."""
     options: list[click.Parameter] = [
         click.Option(
             [flag],
@@ -317,11 +318,11 @@ def _command() -> click.Command:
         )
         for flag, default, text, choices in _FLAGS
     ]
-    command = click.Command(
+    flags = click.Command(
         NAME,
         params=options,
         callback=lambda **found: found,
         context_settings={"max_content_width": 100},
         help="Offer a node's GPU memory to Kubernetes, and assign each container its GPU.",
     )
-    return click.version_option(metadata.version("gpushare"), message="%(version)s")(command)
+    return click.version_option(metadata.version("gpushare"), message="%(version)s")(flags)

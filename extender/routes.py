@@ -23,7 +23,8 @@ from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
 from extender.server.reading_verbs import Reading
 from extender.server.scheduler_verbs import Verbs
 from extender.server.tls import certificate_context, require_name, server_context
-from extender.settings.configuration import Address, Admission, Limits, Listen, Tls, is_loopback
+from extender.settings.configuration import Limits
+from extender.settings.listeners import Address, Admission, Listen, Tls, is_loopback
 from extender.watch.cluster import ClusterWatch
 from gpushare.errors import SettingsError
 from gpushare.http_server.listeners import Listener, serve_app

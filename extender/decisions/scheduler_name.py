@@ -12,7 +12,7 @@ import msgspec
 from extender.decisions import admission_review
 from extender.decisions.admission_review import Answer, Container
 from extender.decisions.callers import DEFAULT_SCHEDULER
-from extender.settings.configuration import AddedToleration, Admission
+from extender.settings.listeners import AddedToleration, Admission
 from gpushare.objects.scheduling import Toleration
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from extender.binding.timing import WRITE_SECONDS
-from extender.settings.configuration import Address
+from extender.settings.listeners import Address
 from gpushare.errors import SettingsError
 from gpushare.kube.lease import DRIFT, Elector
 

@@ -11,7 +11,7 @@ from extender.decisions.admission_review import Answer
 from extender.gates import gating
 from extender.server.limits import OUTCOME
 from extender.server.paths import ADMISSION, GATING
-from extender.settings.configuration import Admission
+from extender.settings.listeners import Admission
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.http_server.requests import decoded
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.settings.configuration import Certificate, Tls
+from extender.settings.listeners import Certificate, Tls
 from gpushare.errors import SettingsError
 from gpushare.http_server.requests import problem
 

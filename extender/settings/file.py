@@ -9,7 +9,8 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from extender.settings.configuration import Configuration, Problem, Unusable
+from extender.settings.configuration import Configuration
+from extender.settings.section import Problem, Unusable
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 from gpushare.text import bounded_yaml
 
@@ -109,6 +110,8 @@ def _record(lines: dict[str, int], place: str, line: int) -> None:
 
 def _problems(value: Any, kind: inspect.Type, place: str) -> Iterator[Problem]:
     match kind:
+        case inspect.Metadata(type=described):
+            yield from _problems(value, described, place)
         case inspect.StructType():
             yield from _of_section(value, kind, place)
         case inspect.UnionType(types=types):

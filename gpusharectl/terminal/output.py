@@ -23,7 +23,7 @@ def output(*more: str) -> Callable[[F], F]:
         type=click.Choice(["text", *more, "json", "yaml"]),
         default="text",
         show_default=True,
-        help="Output format; for json and yaml see docs/command-line.md.",
+        help="Output format.",
     )
 
 

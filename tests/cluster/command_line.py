@@ -64,8 +64,8 @@ def _lacks(cluster: Cluster, role: dict[str, Any]) -> str | None:
 
 @contextlib.contextmanager
 def reader(cluster: Cluster, folder: Path, *names: str) -> Iterator[CommandLine]:
-    """Give a command line that has only these roles of docs/command-line.md."""
-    text = (ROOT / "docs" / "command-line.md").read_text()
+    """Give a command line that has only these roles of docs/reference/command-line.md."""
+    text = (ROOT / "docs/reference/command-line.md").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     documents = [each for block in blocks for each in yaml.safe_load_all(block)]
     roles = [each for each in documents if each["metadata"]["name"] in names]

@@ -1,8 +1,6 @@
-"""Examples in the documents are valid, and the contract names everything on the wire."""
+"""Examples in the documents are valid, and the reference names everything on the wire."""
 
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from extender.settings.configuration import (
-    Admission,
-    Configuration,
-    LeaderElection,
-    ReadingListener,
-)
+from extender.settings.configuration import Configuration, LeaderElection
 from extender.settings.file import parse
+from extender.settings.listeners import Admission, ReadingListener
 from gpushare import contract
 from gpushare.annotations import inventory
 from gpusharectl.certificates import files as certificates
@@ -52,8 +46,8 @@ def configurations(path: Path) -> list[str]:
     ]
 
 
-def test_every_name_on_the_wire_is_in_the_contract():
-    text = (DOCS / "contract.md").read_text()
+def test_every_name_on_the_wire_is_in_the_reference():
+    text = "".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
     names = {
         name: str(value)
         for name, value in vars(contract).items()
@@ -63,10 +57,8 @@ def test_every_name_on_the_wire_is_in_the_contract():
     assert {name: value for name, value in names.items() if value not in text} == {}
 
 
-def test_the_plugin_writes_the_inventory_as_in_the_contract():
-    (example,) = [
-        each for each in blocks(DOCS / "contract.md", "json") if "unitMiB" in each and "tag" in each
-    ]
+def test_the_plugin_writes_the_inventory_as_in_the_reference():
+    (example,) = blocks(DOCS / "reference/labels-and-annotations.md", "json")
     found = inventory.decode(example)
     assert json.loads(inventory.encode(found)) == json.loads(example)
 
@@ -110,9 +102,8 @@ def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_bot
     assert named == objects.one("ConfigMap")["metadata"]["name"]
 
 
-def test_the_configuration_in_the_instructions_has_the_defaults():
-    found = blocks(DOCS / "install.md", "yaml")
-    (text,) = [each for each in found if each.startswith("memoryUnit:")]
+def test_the_configuration_in_the_reference_has_the_defaults():
+    (text,) = blocks(DOCS / "reference/settings.md", "yaml")
     found = parse(text.encode())
     election, reading = found.leader_election, found.listen.reading
     assert election == LeaderElection(address=election.address, tls=election.tls)
@@ -131,21 +122,3 @@ def test_the_listeners_in_the_instructions_can_be_opened():
     assert found.reading is not None
     assert found.deciding_tls is not None
     assert found.deciding_tls.tls.allowed_names == (certificates.SCHEDULER,)
-
-
-def keys_of(section: msgspec.inspect.StructType) -> Iterator[str]:
-    """Yield the keys of a section of the configuration and of the sections in it."""
-    for field in section.fields:
-        yield field.encode_name
-        for kind in getattr(field.type, "types", [field.type]):
-            below = getattr(kind, "item_type", kind)
-            if isinstance(below, msgspec.inspect.StructType):
-                yield from keys_of(below)
-
-
-def test_the_instructions_name_every_key_of_the_configuration():
-    text = (DOCS / "install.md").read_text()
-    section = text.split("## The configuration file")[1].split("\n## ")[0]
-    found = msgspec.inspect.type_info(Configuration)
-    assert isinstance(found, msgspec.inspect.StructType)
-    assert {key for key in keys_of(found) if not re.search(rf"\b{key}\b", section)} == set()

@@ -103,7 +103,7 @@ def test_the_device_plugin_shows_its_flags_without_its_libraries(tmp_path, flag)
     ],
 )
 def test_what_programs_read_is_documented(kind):
-    text = (ROOT / "docs" / "command-line.md").read_text()
+    text = (ROOT / "docs/reference/command-line.md").read_text()
     names = {each.encode_name for each in msgspec.structs.fields(kind)}
     assert {name for name in names if f"`{name}`" not in text} == set()
 

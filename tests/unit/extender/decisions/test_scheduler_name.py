@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.decisions.admission_review import encode
 from extender.decisions.scheduler_name import decide
-from extender.settings.configuration import AddedToleration, Admission, Certificate
+from extender.settings.listeners import AddedToleration, Admission, Certificate
 from gpushare.errors import UNDECODABLE
 from gpushare.objects.scheduling import Taint, Toleration
 from gpushare.placement.node_constraints import is_tolerated

@@ -12,7 +12,7 @@ from extender.leadership.election import (
     identity,
     require_single_replica,
 )
-from extender.settings.configuration import Address
+from extender.settings.listeners import Address
 from gpushare.errors import SettingsError
 
 

@@ -3,15 +3,8 @@
 import datetime as dt
 
 from extender.metrics import certificates
-from extender.settings.configuration import (
-    Address,
-    Certificate,
-    Configuration,
-    LeaderElection,
-    Listen,
-    ReadingListener,
-    Tls,
-)
+from extender.settings.configuration import Configuration, LeaderElection
+from extender.settings.listeners import Address, Certificate, Listen, ReadingListener, Tls
 from tests.fakes.certificates import certificate
 
 

@@ -14,7 +14,7 @@ from extender import routes
 from extender.routes import READING_CONNECTIONS, Routes, serve
 from extender.server.admission import MAX_REVIEW
 from extender.server.authorization import Authorizer
-from extender.settings.configuration import Address, Admission, Certificate, Listen
+from extender.settings.listeners import Address, Admission, Certificate, Listen
 from localcluster.wait import patient
 from tests.fakes.certificates import certificate
 from tests.unit.extender.decisions.test_scheduler_name import OURS, review

@@ -7,8 +7,8 @@ import pytest
 
 from extender.routes import serve
 from extender.server.authorization import Authorizer
-from extender.settings.configuration import Address, Listen
-from extender.settings.configuration import ReadingListener as Reading
+from extender.settings.listeners import Address, Listen
+from extender.settings.listeners import ReadingListener as Reading
 from localcluster.wait import patient
 from tests.builders import pod
 from tests.unit.extender.scripted import PREFIX

@@ -22,8 +22,9 @@ from extender.server.limits import (
     respond,
 )
 from extender.server.tls import certificate_context, server_context
-from extender.settings.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
-from extender.settings.configuration import ReadingListener as Reading
+from extender.settings.configuration import Limits
+from extender.settings.listeners import Address, Certificate, DecidingTls, Listen, Tls
+from extender.settings.listeners import ReadingListener as Reading
 from gpushare.errors import SettingsError
 from gpushare.http_server import listeners, requests, tls_connections
 from gpushare.http_server.handshakes import MAX_PER_UNTRUSTED, MAX_UNTRUSTED
@@ -522,7 +523,7 @@ async def test_the_former_port_is_served_unless_it_is_in_use(
     bench, routes, free_port, monkeypatch, caplog
 ):
     port, former = free_port(), free_port()
-    monkeypatch.setattr("extender.settings.configuration.EXTENDER_PORT", port)
+    monkeypatch.setattr("extender.settings.listeners.EXTENDER_PORT", port)
     listen = Listen(Address("127.0.0.1", port), former_port=former)
     async with serve(listen, routes, Authorizer(None, bench.time)):
         for each in (listen.deciding, listen.former):

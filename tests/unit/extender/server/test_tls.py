@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from extender.server.tls import client_contexts, is_allowed, peer_names, server_context
-from extender.settings.configuration import Tls
+from extender.settings.listeners import Tls
 from gpushare.errors import SettingsError
 from gpusharectl.certificates import files as certificates
 

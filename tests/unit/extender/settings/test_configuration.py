@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 
 from extender.__main__ import parse as parse_flags
 from extender.binding.timing import WRITE_SECONDS
-from extender.settings.configuration import (
-    Address,
-    Configuration,
-    LeaderElection,
-    Listen,
-    Policy,
-    ShapePoint,
-    Tls,
-    Unusable,
-)
+from extender.settings.configuration import Configuration, LeaderElection, Policy, ShapePoint
 from extender.settings.file import load, parse
+from extender.settings.listeners import Address, Listen, Tls
+from extender.settings.section import Unusable
 from gpushare.errors import SettingsError
 from gpushare.kube.lease import Election, Record, Timing
 
