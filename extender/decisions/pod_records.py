@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
+from extender.decisions.callers import Callers
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
 from gpushare.answers.scheduler_message import lacks_sum
@@ -236,10 +237,14 @@ class PodRecords:
         """The lowest priority of the pods on nodes that request GPU memory; None without any."""
         return min(self._bound, default=None)
 
-    @property
-    def least_pending_units(self) -> int:
-        """The least that a pending pod asks for in all; 0 without any."""
-        found = (record.units for record in self.pending.values())
+    def least_pending_units(self, callers: Callers) -> int:
+        """The least that a pending pod requests in all; 0 without any.
+
+        Pods count for which one of the ``callers`` should ask: not those of other schedulers, and
+        not those for which kube-scheduler finds no node before it asks.
+        """
+        records = self.pending.values()
+        found = (each.units for each in records if each.asked or _should_ask(callers, each.pod))
         return min((units for units in found if units is not None), default=0)
 
     def pending_by_namespace(self) -> Counter[str]:
@@ -451,6 +456,16 @@ class PodRecords:
             self.reasons[reason] += by
             if not self.reasons[reason]:
                 del self.reasons[reason]  # texts about a pod's own request are unlimited
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Return whether kube-scheduler has tried the pod, and found no node."""
+    condition = pod.condition("PodScheduled")
+    return condition is not None and condition.reason == "Unschedulable"
+
+
+def _should_ask(callers: Callers, pod: Pod | None) -> bool:
+    return pod is not None and callers.ask_about(pod) and not is_unschedulable(pod)
 
 
 def _unasked_reasons(pod: Pod) -> frozenset[str]:

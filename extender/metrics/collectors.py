@@ -45,7 +45,9 @@ _GAUGES: Final = {
         "them."
     ),
     "gpushare_extender_pending_least_units": (
-        "Units of the smallest request in gpushare_extender_pending_pods; 0 if there is none."
+        "Units of the smallest request in gpushare_extender_pending_pods, without pods of "
+        "other schedulers, and pods for which kube-scheduler found no node before it called the "
+        "extender; 0 if there is none."
     ),
     "gpushare_gangs": (
         "Gangs by phase. Only the leader knows plans: on other replicas, a gang that starts may be "

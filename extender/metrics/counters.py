@@ -113,6 +113,9 @@ _KNOWN: Final = {
     ),
     WAKE_UPS: ("poked", "refused"),
 }
+for _verb in ("filter", "preempt"):
+    for _outcome in ("some", "none"):
+        REQUESTS.labels(_verb, _outcome)
 for _counter, _values in _KNOWN.items():
     for _value in _values:
         _counter.labels(_value)

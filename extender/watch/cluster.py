@@ -320,7 +320,7 @@ class ClusterWatch:
             "gpushare_extender_waiting_pods": pods.rejected,
             "gpushare_extender_waiting_pods_by_reason": by_reason(pods.reasons, OF_GANGS),
             "gpushare_extender_pending_pods": len(pods.pending),
-            "gpushare_extender_pending_least_units": pods.least_pending_units,
+            "gpushare_extender_pending_least_units": pods.least_pending_units(state.callers),
             "gpushare_gangs": {each.value: found.phases.get(each.value, 0) for each in Phase},
             "gpushare_gang_waiting_members": found.waiting_members,
             "gpushare_gang_longest_incomplete_seconds": found.longest_incomplete,

@@ -9,7 +9,7 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.plans import GangPlans
 from extender.decisions.gangs.stages import GangStages
-from extender.decisions.pod_records import PodRecord
+from extender.decisions.pod_records import PodRecord, is_unschedulable
 from extender.decisions.preemption.nominated import NominatedClaims
 from extender.decisions.preemption.records import Preemptions
 from gpushare.annotations.evicting_hint import PART, hinted_victims
@@ -197,5 +197,4 @@ def _is_rejected(record: PodRecord | None, pod: Pod) -> bool:
     """Return whether kube-scheduler has tried the pod, and found no node."""
     if record is not None and record.asked is not None:
         return bool(record.asked.reasons)
-    condition = pod.condition("PodScheduled")
-    return condition is not None and condition.reason == "Unschedulable"
+    return is_unschedulable(pod)

@@ -1,7 +1,7 @@
 """Check the metrics and labels that our PromQL names."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tests.metrics_table import Row
 
@@ -9,14 +9,21 @@ from tests.metrics_table import Row
 OF_THE_TARGET = {"instance", "node"}
 _SUFFIXES = ("_bucket", "_sum", "_count")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SELECTOR = re.compile(r"\b(gpushare_\w+)(?:\s*\{([^}]*)\})?")
+_SELECTOR = re.compile(r"(?<!:)\b(gpushare_\w+)\b(?!:)(?:\s*\{([^}]*)\})?")
+_RECORDED = re.compile(r"\b(\w+):gpushare_\w+:\w+")
 _GROUPS = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 
 
-def problems(expression: str, table: dict[str, Row]) -> Iterator[str]:
-    """Yield metrics that are not in the table, and labels that no metric has."""
+def problems(
+    expression: str, table: dict[str, Row], recorded: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield metrics that are neither in the table nor recorded, and labels that no metric has."""
     plain = _QUOTED.sub('""', expression)
     known: set[str] = set()
+    for found in _RECORDED.finditer(plain):
+        known.add(found[1])  # by convention, a recorded name begins with its label
+        if found[0] not in recorded:
+            yield f"nothing records {found[0]}"
     for name, matchers in _SELECTOR.findall(plain):
         base = next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)
         row = table.get(name) or table.get(base)

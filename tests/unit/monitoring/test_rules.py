@@ -11,17 +11,20 @@ import yaml
 from gpushare.placement import reasons
 from tests.markdown import anchors
 from tests.metrics_table import table
+from tests.unit.monitoring.busy_cluster import BUSY
 from tests.unit.monitoring.expressions import problems
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "monitoring"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCUMENTATION = f"{PROJECT['urls']['Documentation'].replace('/tree/', '/blob/')}/"
-ALERTS = {
-    rule["alert"]: rule
+RULES = [
+    rule
     for group in yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
     for rule in group["rules"]
-}
+]
+ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 SEVERITIES = {"critical", "warning", "info"}
 
 
@@ -42,13 +45,36 @@ def test_prometheus_takes_the_scrape_configuration(promtool):
 def test_every_alert_is_tested_when_it_fires_and_when_it_does_not():
     fires, silent = set(), set()
     for case in yaml.safe_load((FOLDER / "rules_test.yaml").read_text())["tests"]:
-        for each in case["alert_rule_test"]:
+        for each in case.get("alert_rule_test", ()):
             (fires if each["exp_alerts"] else silent).add(each["alertname"])
     assert fires == silent == ALERTS.keys()
 
 
-def test_alerts_ask_only_for_what_there_is():
-    wrong = {name: list(problems(rule["expr"], table())) for name, rule in ALERTS.items()}
+def test_every_recorded_series_is_tested():
+    text = (FOLDER / "rules_test.yaml").read_text()
+    assert [each for each in RECORDED if f"labels: {each}" not in text] == []
+
+
+def test_a_busy_healthy_cluster_fires_nothing(promtool, tmp_path):
+    silent = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
+        for minute in range(0, 6 * 60, 4)
+        for name in ALERTS
+    ]
+    series = [{"series": name, "values": values} for name, values in BUSY.items()]
+    case = {"interval": "1m", "input_series": series, "alert_rule_test": silent}
+    rules = {"rule_files": [str(FOLDER / "rules.yaml")], "evaluation_interval": "1m"}
+    (tmp_path / "busy.yaml").write_text(yaml.safe_dump({**rules, "tests": [case]}))
+    run(promtool, "test", "rules", str(tmp_path / "busy.yaml"))
+
+
+def test_the_busy_cluster_has_every_metric_that_alerts_ask_for():
+    asked = {name for rule in RULES for name in re.findall(r"\bgpushare_\w+(?!\w*:)", rule["expr"])}
+    assert asked - {re.sub(r"\{.*", "", name) for name in BUSY} == set()
+
+
+def test_rules_ask_only_for_what_there_is():
+    wrong = {rule["expr"]: list(problems(rule["expr"], table(), RECORDED)) for rule in RULES}
     assert {name: found for name, found in wrong.items() if found} == {}
 
 

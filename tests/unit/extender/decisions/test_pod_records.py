@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.decisions import attempts, pod_records
+from extender.decisions.callers import Callers
 from extender.decisions.pod_records import PodRecords
 from extender.decisions.scheduling import how_many
 from gpushare.annotations import pod_annotations
@@ -28,6 +29,7 @@ from tests.builders import cards, pod
 from tests.unit.extender.scripted import changed
 
 FULL, SMALL = "no room", "too small"
+CALLERS = Callers(["default-scheduler"])
 
 
 def records() -> PodRecords:
@@ -105,11 +107,11 @@ def test_a_refusal_is_parsed_once_too_and_raised_each_time(kept, parsed: list[st
 def test_pods_without_a_node_are_pending_until_they_have_one_or_are_gone(kept) -> None:
     kept.update(pod("a", 6))
     kept.update(pod("b", 2))
-    assert (len(kept.pending), kept.least_pending_units) == (2, 2)
+    assert (len(kept.pending), kept.least_pending_units(CALLERS)) == (2, 2)
     kept.update(pod("b", 2, node="n"))
-    assert (len(kept.pending), kept.least_pending_units) == (1, 6)
+    assert (len(kept.pending), kept.least_pending_units(CALLERS)) == (1, 6)
     kept.forget("uid-a")
-    assert (len(kept.pending), kept.least_pending_units) == (0, 0)
+    assert (len(kept.pending), kept.least_pending_units(CALLERS)) == (0, 0)
 
 
 def test_a_pod_with_a_scheduling_gate_is_not_pending_yet(kept) -> None:
@@ -122,9 +124,21 @@ def test_a_pod_with_a_scheduling_gate_is_not_pending_yet(kept) -> None:
 
 def test_a_pod_that_no_node_can_ever_grant_is_pending_and_never_the_smallest(kept) -> None:
     kept.update(pod("a", "many"))
-    assert (len(kept.pending), kept.least_pending_units) == (1, 0)
+    assert (len(kept.pending), kept.least_pending_units(CALLERS)) == (1, 0)
     kept.update(pod("b", 9))
-    assert (len(kept.pending), kept.least_pending_units) == (2, 9)
+    assert (len(kept.pending), kept.least_pending_units(CALLERS)) == (2, 9)
+
+
+def test_the_smallest_request_is_of_a_pod_for_which_kube_scheduler_should_ask(kept) -> None:
+    """A node selector that matches no node, and a misspelled scheduler, are mistakes of authors."""
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+    kept.update(changed(pod("a", 2), status={"conditions": (condition,)}))
+    kept.update(changed(pod("b", 3), spec={"scheduler_name": "defualt-scheduler"}))
+    assert (len(kept.pending), kept.least_pending_units(CALLERS)) == (2, 0)
+    kept.update(pod("c", 9))
+    assert kept.least_pending_units(CALLERS) == 9
+    kept.answer("uid-a", 1, [FULL], 0.0)
+    assert kept.least_pending_units(CALLERS) == 2
 
 
 def test_the_last_answer_counts_and_pending_begins_with_the_first_rejection(kept) -> None:
