@@ -1,4 +1,4 @@
-# One image for both programs and the command line; the command selects one (docs/image.md).
+# One image for both programs and the command line; the command selects one (docs/dev/release.md).
 #
 # The base must have Python 3.11 or newer with its venv module. No compiler is needed. Every command runs
 # on the architecture of the builder, so an image for another one needs no emulation.
@@ -12,7 +12,7 @@ ARG TARGETPLATFORM
 
 # What rarely changes: the Python packages of uv.lock. Later builds need no network.
 FROM --platform=$BUILDPLATFORM ${BUILDER_IMAGE} AS packages
-# For networks with their own certificate authority (docs/image.md).
+# For networks with their own certificate authority (docs/dev/release.md).
 ARG SSL_CERT_FILE
 WORKDIR /src
 COPY pyproject.toml uv.lock release/locked.py ./

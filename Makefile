@@ -92,7 +92,7 @@ hardware: setup  ## show what the driver of this machine reports, whether shares
 	$(RUN) python -m tests.trials.hardware && exit $$limits
 
 # The first builder that works: docker counts only with its daemon. BUILDER= (or DOCKER=) names another,
-# BUILD_FLAGS= adds flags for it; docs/image.md.
+# BUILD_FLAGS= adds flags for it; docs/dev/release.md.
 BUILDER ?= $(or $(DOCKER),$(shell for each in docker podman buildah; do \
 	if $$each info >/dev/null 2>&1; then echo $$each; break; fi; done))
 BUILD_FLAGS ?= $(if $(filter buildah,$(notdir $(BUILDER))),--isolation chroot --network host --layers)
@@ -107,7 +107,7 @@ image:  ## build the image of both programs and the command line, with docker, p
 	  $(if $(REVISION),--label $(OCI).revision=$(REVISION)) $(if $(CREATED),--label $(OCI).created=$(CREATED)) \
 	  --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
-release: setup  ## write image, chart, packages and checksums to dist/ (REGISTRY=, URL=; docs/release.md)
+release: setup  ## write image, chart, packages and checksums to dist/ (REGISTRY=, URL=; docs/dev/release.md)
 	@$(RUN) python -m release --registry "$(REGISTRY)" --url "$(URL)" $(if $(BASE_IMAGE),--base-image "$(BASE_IMAGE)") \
 	  $(if $(BUILD_FLAGS),--build-flags "$(BUILD_FLAGS)") $(RELEASE_FLAGS)
 

@@ -275,7 +275,7 @@ def _codename(release: str) -> str:
     if found is None:
         text = (
             "the image's base is made by debootstrap, of Debian or Ubuntu; this machine is another"
-            " system: build the image elsewhere (docs/image.md)"
+            " system: build the image elsewhere (docs/dev/release.md)"
         )
         raise HostError(text)
     return found[1]

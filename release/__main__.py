@@ -80,7 +80,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     version = project["version"]
     if missing := [each for each in ("buildah", "git", "helm") if shutil.which(each) is None]:
         raise UsageError(
-            f"not found in PATH: {', '.join(missing)}; docs/release.md says what it needs"
+            f"not found in PATH: {', '.join(missing)}; docs/dev/release.md says what it needs"
         )
     checksums.check(folder)
     say = partial(click.echo, err=True)

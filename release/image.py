@@ -1,6 +1,6 @@
 """The image for several architectures, as one OCI archive, built by buildah without emulation.
 
-Every command of the Dockerfile runs on this machine's architecture (docs/image.md).
+Every command of the Dockerfile runs on this machine's architecture (docs/dev/release.md).
 """
 
 import datetime as dt

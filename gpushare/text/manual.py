@@ -6,5 +6,5 @@ DOCUMENTATION: Final = "https://github.com/gpushare/gpushare/blob/main/docs"
 
 
 def manual(page: str) -> str:
-    """Return the URL of a page, such as ``install.md#gates``."""
+    """Return the URL of a page, such as ``installation-options.md#gates``."""
     return f"{DOCUMENTATION}/{page}"

@@ -102,12 +102,12 @@ def webhook_at(cluster: Cluster, host: str, own: Path) -> Iterator[None]:
 
 
 def _trust(cluster: Cluster, authority: Path) -> None:
-    """Write the authority into the webhook, as docs/install.md says."""
+    """Write the authority into the webhook, as docs/installation-options.md says."""
     data = {"ca.crt": base64.b64encode(authority.read_bytes()).decode()}
     metadata = {"name": "gpushare-extender-tls", "namespace": NAMESPACE}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
-    found = blocks(ROOT / "docs/install.md")
+    found = blocks(ROOT / "docs/installation-options.md")
     (commands,) = [each.text for each in found if each.text.startswith("authority=")]
     env = {
         **os.environ,

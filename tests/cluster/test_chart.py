@@ -38,7 +38,7 @@ PUBLISHED = "oci://registry.example.com/team/charts/gpushare"
 
 
 INSTALL, MIGRATE, README = "docs/install.md", "docs/migrate.md", "README.md"
-UPGRADE = "docs/upgrade.md"
+OPTIONS, UPGRADE = "docs/installation-options.md", "docs/upgrade.md"
 OLDER = """
 apiVersion: apps/v1
 kind: Deployment
@@ -107,11 +107,11 @@ def follow(control_plane: Cluster, helm: Path, tmp_path: Path) -> "Iterator[Foll
 
 
 class Follow:
-    """A folder as the instructions have it, and the tools that they use."""
+    """A folder with what the instructions use of a checkout, and the tools that they use."""
 
     def __init__(self, cluster: Cluster, helm: Path, folder: Path) -> None:
         self._cluster, self._folder = cluster, folder
-        (folder / "gpushare").symlink_to(ROOT)
+        (folder / "daemonset").symlink_to(ROOT / "daemonset")
         tools = folder / "bin"
         tools.mkdir()
         (tools / "kubectl").symlink_to(cluster.binaries / "kubectl")
@@ -130,7 +130,7 @@ class Follow:
             "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
             "KUBECONFIG": str(self._cluster.kubeconfig),
         }
-        local = commands.replace(PUBLISHED, "gpushare/daemonset/chart")
+        local = commands.replace(PUBLISHED, "daemonset/chart")
         shell = ["bash", "-o", "pipefail", "-ec", local]
         return run(shell, cwd=self._folder, env=env, seconds=120)
 
@@ -144,13 +144,14 @@ def there(cluster: Cluster) -> set[str]:
 def test_helm_installs_upgrades_and_uninstalls_everything(control_plane: Cluster, follow: Follow):
     install = block("sh", "helm install")
     assert "gpushare scheduler-config" in follow.run(install)
+    follow.run(LABEL)
     assert {
         "daemonset.apps/gpushare-deviceplugin",
         "daemonset.apps/gpushare-extender",
         "validatingadmissionpolicy.admissionregistration.k8s.io/gpushare-decisions",
     } <= there(control_plane)
 
-    upgrade = "helm upgrade gpushare gpushare/daemonset/chart --namespace gpushare-system"
+    upgrade = "helm upgrade gpushare daemonset/chart --namespace gpushare-system"
     second = f"--set scheduler=second,networkPolicy=true,{POLICY}"
     notes = follow.run(f"{upgrade} {second}")
     assert "get schedulerName: gpushare-scheduler by a MutatingAdmissionPolicy" in notes
@@ -175,7 +176,7 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedul
 def test_a_mutating_policy_sets_the_scheduler_and_tolerations_of_pods_with_gpu_memory(
     control_plane: Cluster, follow: Follow
 ):
-    words = "gpushare gpushare/daemonset/chart --namespace gpushare-system --create-namespace"
+    words = "gpushare daemonset/chart --namespace gpushare-system --create-namespace"
     follow.run(f"helm upgrade --install {words} --set scheduler=second,{POLICY}")
     without = pod("without")
     without["spec"]["containers"][0].pop("resources", None)
@@ -218,8 +219,8 @@ def test_the_api_server_accepts_the_values_of_a_platform(
     control_plane: Cluster, follow: Follow, platform: str
 ):
     control_plane.kubectl("apply", "-f", str(ROOT / "daemonset/base/access/namespace.yaml"))
-    values = f"--values gpushare/daemonset/chart/values/{platform}.yaml"
-    words = "gpushare gpushare/daemonset/chart --namespace gpushare-system"
+    values = f"--values daemonset/chart/values/{platform}.yaml"
+    words = "gpushare daemonset/chart --namespace gpushare-system"
     made = follow.run(
         f"helm template {words} {values} --kube-version 1.34.4 | "
         "kubectl apply --dry-run=server --validate=strict -f - -o name"
@@ -230,7 +231,7 @@ def test_the_api_server_accepts_the_values_of_a_platform(
 def test_helm_takes_the_namespace_over_with_its_annotations_and_keeps_it(
     control_plane: Cluster, follow: Follow
 ):
-    words = "gpushare gpushare/daemonset/chart --namespace gpushare-system --create-namespace"
+    words = "gpushare daemonset/chart --namespace gpushare-system --create-namespace"
     annotations = {"example.com/node-selector": "gpu=yes"}
     own = {"namespace": {"create": True, "annotations": annotations}}
     follow.write("own.yaml", yaml.safe_dump(own))
@@ -246,7 +247,7 @@ def test_what_the_cluster_lacks_is_named_before_anything_is_created(
     control_plane: Cluster, follow: Follow
 ):
     before = there(control_plane)
-    install = "helm install gpushare gpushare/daemonset/chart --namespace gpushare-system --set"
+    install = "helm install gpushare daemonset/chart --namespace gpushare-system --set"
     for values, said in (
         ("certificates.source=cert-manager", "this cluster has no cert-manager.io/v1"),
         ("monitoring.podMonitor.enabled=true", "this cluster has no monitoring.coreos.com/v1"),
@@ -261,8 +262,8 @@ def test_what_the_cluster_lacks_is_named_before_anything_is_created(
     "values", sorted((CHART / "values").glob("*.yaml")), ids=lambda at: at.stem
 )
 def test_the_api_server_takes_what_the_values_of_a_platform_render(follow: Follow, values: Path):
-    follow.run(block("sh", "gpushare certificates").splitlines()[0])
-    words = f"gpushare gpushare/daemonset/chart --namespace gpushare-system --values {values}"
+    follow.run(block("sh", "gpushare certificates", OPTIONS).splitlines()[0])
+    words = f"gpushare daemonset/chart --namespace gpushare-system --values {values}"
     version = "--kube-version $(kubectl version -o json | grep -o 'v[0-9][0-9.]*' | tail -n1)"
     follow.run(f"helm template {words} {version} --skip-tests > all.yaml")
     follow.run("kubectl apply -f all.yaml --dry-run=server --validate=strict")
@@ -279,11 +280,11 @@ def test_the_documented_commands_install_and_upgrade_it(control_plane: Cluster, 
 
 
 def test_a_secret_that_helm_did_not_make_is_used_and_stays(control_plane: Cluster, follow: Follow):
-    namespace, certificates, _ = block("sh", "gpushare certificates").splitlines()
+    namespace, certificates, _ = block("sh", "gpushare certificates", OPTIONS).splitlines()
     follow.run(f"{namespace}\n{certificates}")
     read = "kubectl --namespace gpushare-system get secret gpushare-extender-tls -o json"
     before = follow.run(read)
-    words = "gpushare gpushare/daemonset/chart --namespace gpushare-system"
+    words = "gpushare daemonset/chart --namespace gpushare-system"
     # Without pods: those that begin while their owner goes would hold up the next installation.
     nowhere = "--set plugin.nodeSelector.no=where,extender.nodeSelector.no=where"
     follow.run(f"helm install {words} {nowhere}")
@@ -340,10 +341,10 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
     follow.run(block("sh", "kubectl -n kube-system get deployment", MIGRATE))
     left = control_plane.kubectl("-n", "kube-system", "get", "deployments,services", "-o", "name")
     assert "schd-extender" not in left
-    whole = yaml.safe_load(block("yaml", "kind: Kustomization"))
+    whole = yaml.safe_load(block("yaml", "kind: Kustomization", OPTIONS))
     base = yaml.safe_load(block("yaml", "resources: .*migrating", MIGRATE))
     follow.write("my-cluster/kustomization.yaml", yaml.safe_dump({**whole, **base}))
-    follow.run(block("sh", "kubectl apply -k"))
+    follow.run(block("sh", "kubectl apply -k", OPTIONS))
     before = there(control_plane)
     assert "daemonset.apps/gpushare-extender" in before
     assert [each for each in before if each.startswith("validating")] == []
@@ -404,10 +405,9 @@ def say_ready(cluster: Cluster, name: str) -> None:
 
 
 def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Follow):
-    follow.run(block("sh", "gpushare certificates").splitlines()[0])
-    for quota in ("  hard: {pods", "  hard: {requests"):
-        follow.write("quota.yaml", block("yaml", quota))
-        follow.run("kubectl apply -f quota.yaml")
+    follow.run(block("sh", "gpushare certificates", OPTIONS).splitlines()[0])
+    follow.write("quota.yaml", block("yaml", "  hard: {requests", OPTIONS))
+    follow.run("kubectl apply -f quota.yaml -f daemonset/platforms/gke/quota.yaml")
     follow.write("pod.json", json.dumps(pod("large", 25)))
 
     def refused() -> str | None:
@@ -422,11 +422,15 @@ def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Fol
 
 
 def test_the_api_server_knows_all_fields_of_all_components(control_plane: Cluster, follow: Follow):
-    follow.run(block("sh", "gpushare certificates").splitlines()[0])
-    folders = [f"gpushare/{each.relative_to(ROOT)}" for each in ROOT.glob("daemonset/overlays/*")]
-    own = yaml.safe_load(block("yaml", "kind: Kustomization"))
+    follow.run(block("sh", "gpushare certificates", OPTIONS).splitlines()[0])
+    folders = [
+        str(each.relative_to(ROOT))
+        for kind in ("overlays", "platforms")
+        for each in ROOT.glob(f"daemonset/{kind}/*")
+    ]
+    own = yaml.safe_load(block("yaml", "kind: Kustomization", OPTIONS))
     for component in ROOT.glob("daemonset/components/*"):
-        own["components"] = [f"../gpushare/{component.relative_to(ROOT)}"]
+        own["components"] = [f"../{component.relative_to(ROOT)}"]
         folders.append(f"with-{component.name}")
         follow.write(f"{folders[-1]}/kustomization.yaml", yaml.safe_dump(own))
     # Most objects are the same in all of them, and a server takes its time for each.

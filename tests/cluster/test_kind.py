@@ -45,8 +45,8 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def follow(kind: Cluster, helm: Path, folder: Path) -> Follow:
-    """Run commands in a folder as the page has it, and install gpushare."""
-    (folder / "gpushare").symlink_to(ROOT)
+    """Run commands in a folder with what they use of a checkout, and install gpushare."""
+    (folder / "daemonset").symlink_to(ROOT / "daemonset")
     own = Path(sys.executable).parent
     for name, path in (("kubectl", kind.binaries / "kubectl"), ("helm", helm)):
         (folder / name).symlink_to(path)
@@ -81,7 +81,7 @@ def test_the_instructions_for_kind_work_on_a_node_without_a_gpu(kind: Cluster, f
     follow(MAKE_ROOM)
     assert pods.annotations("training")[CARDS] in by_gpu
     for sample in ("kind", "kind-training"):
-        follow([f"kubectl delete -f gpushare/daemonset/samples/{sample}.yaml"])
+        follow([f"kubectl delete -f daemonset/samples/{sample}.yaml"])
 
 
 def names(pods: Workloads, app: str) -> list[str]:

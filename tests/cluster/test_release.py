@@ -104,7 +104,7 @@ def _publish(release: Release) -> None:
         tool.write_text(f'#!/bin/sh\nexec {program} "$@" {flag}\n')
         tool.chmod(0o755)
     (block,) = [
-        each.text for each in markdown.blocks(ROOT / "docs/release.md") if "skopeo" in each.text
+        each.text for each in markdown.blocks(ROOT / "docs/dev/release.md") if "skopeo" in each.text
     ]
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     commands = block.replace("registry.example.com/team", release.registry)

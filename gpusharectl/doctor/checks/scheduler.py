@@ -100,7 +100,7 @@ SCHEDULER_NOT_LISTED = problem(
     "the extender keeps no room for its pods until it has been asked about one of them: if all are "
     "gated, they wait for ever",
     "add it to the chart's value schedulerNames, or to schedulerNames in the extender's "
-    "configuration: docs/install.md#schedulers-for-gpu-memory",
+    "configuration: docs/installation-options.md#schedulers-for-gpu-memory",
 )
 
 

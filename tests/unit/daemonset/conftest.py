@@ -73,7 +73,7 @@ def _render(folder: str) -> list[dict[str, Any]]:
 @cache
 def _render_own(text: str, *files: tuple[str, str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "gpushare").symlink_to(ROOT)
+        (Path(place) / "daemonset").symlink_to(ROOT / "daemonset")
         folder = Path(place) / "my-cluster"
         folder.mkdir()
         for name, content in (("kustomization.yaml", text), *files):
@@ -96,7 +96,7 @@ def render():
 
 @pytest.fixture
 def render_own():
-    """Give a function that renders a kustomization next to a checkout named gpushare."""
+    """Give a function that renders a kustomization in the folder my-cluster of a checkout."""
 
     def rendered(text: str, files: Mapping[str, str] | None = None) -> Objects:
         return Objects(_render_own(text, *(files or {}).items()))

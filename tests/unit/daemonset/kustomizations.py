@@ -17,17 +17,18 @@ def _folders(which: str) -> list[str]:
 
 OVERLAYS = _folders("overlays")
 COMPONENTS = _folders("components")
+PLATFORMS = _folders("platforms")
 EVERY = [BASE, *OVERLAYS, *COMPONENTS]
 
 
 def own(*components: str, resource: str = BASE) -> str:
-    """Return a user's kustomization with these components, next to a checkout named gpushare."""
+    """Return a user's kustomization with these components, in a checkout."""
     return yaml.safe_dump(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            "resources": [f"../gpushare/{resource}"],
-            "components": [f"../gpushare/daemonset/components/{name}" for name in components],
+            "resources": [f"../{resource}"],
+            "components": [f"../daemonset/components/{name}" for name in components],
         }
     )
 

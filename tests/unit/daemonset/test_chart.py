@@ -4,7 +4,7 @@ import copy
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse
 from localcluster.tools import tool
 from tests.markdown import blocks
-from tests.unit.daemonset.kustomizations import BASE, EVERY, ROOT, SECOND, own
+from tests.unit.daemonset.kustomizations import BASE, EVERY, PLATFORMS, ROOT, SECOND, own
 
 CHART = ROOT / "daemonset/chart"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
@@ -29,6 +29,14 @@ PLAIN: dict[str, Any] = {
     "certificates": {"source": "existing"},
     "secondScheduler": {"setSchedulerName": "none", "image": {"tag": "v1.34.4"}},
 }
+
+
+def values_of(platform: str) -> dict[str, Any]:
+    text = (CHART / f"values/{platform}.yaml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
 SAME: dict[str, dict[str, Any]] = {
     BASE: {},
     "daemonset/components/autoscaling": {
@@ -46,6 +54,7 @@ SAME: dict[str, dict[str, Any]] = {
         "gates": {"enabled": True, "by": "webhook"},
         "certificates": {"source": "existing", "authority": "-----BEGIN CERTIFICATE-----\nAA==\n"},
     },
+    "daemonset/components/gpu-operator": values_of("gpu-operator"),
     "daemonset/components/inject-cdi": {"plugin": {"inject": "cdi"}},
     "daemonset/components/network-policy": {"networkPolicy": True},
     # kustomize leaves the setting to a file of the user's own.
@@ -64,6 +73,7 @@ SAME: dict[str, dict[str, Any]] = {
         "plugin": {"nodeSelector": {"gpushare": "true", "gpushare.aliyun.com/plugin": "new"}},
     },
     SECOND: {"scheduler": "second"},
+    **{folder: values_of(Path(folder).name) for folder in PLATFORMS},
 }
 
 
@@ -156,7 +166,7 @@ def merged(*values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_no_overlay_and_no_component_is_left_out():
-    assert set(SAME) == set(EVERY)
+    assert set(SAME) == {*EVERY, *PLATFORMS}
 
 
 @pytest.mark.parametrize("folder", SAME)
@@ -195,31 +205,6 @@ def test_the_migrations_values_are_its_kustomizations(render_own):
     ):
         wanted = render_own(yaml.safe_dump({"kind": "Kustomization", **shown}))
         assert comparable(plainly(chart)) == comparable(wanted.all)
-
-
-def pairs_of_pages() -> Iterator[Any]:
-    """Yield the values and the kustomization of each platform's page.
-
-    The values are those before it on the page, or the chart's file of that name.
-    """
-    for page in sorted(ROOT.glob("docs/platforms/*.md")):
-        file = CHART / f"values/{page.stem}.yaml"
-        values = yaml.safe_load(file.read_text()) if file.exists() else {}
-        for each in blocks(page):
-            found = yaml.safe_load(each.text) if each.language == "yaml" else {}
-            if found.get("kind") == "Kustomization":
-                yield pytest.param(values, found, id=page.stem)
-            elif found:
-                values = found
-
-
-@pytest.mark.parametrize(("values", "kustomization"), [*pairs_of_pages()])
-def test_the_values_of_a_platforms_page_are_its_kustomization(render_own, values, kustomization):
-    wanted = render_own(yaml.safe_dump(kustomization))
-    found = comparable(plainly(values))
-    # With kustomize it is a file of one's own: docs/install.md.
-    found.pop(("ResourceQuota", "gpushare-system", "gpushare-critical"), None)
-    assert found == comparable(wanted.all)
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:

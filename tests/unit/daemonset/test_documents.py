@@ -81,7 +81,7 @@ def test_the_instructions_have_the_shipped_configuration_of_kubeadm():
 
 
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
-    found = blocks(DOCS / "install.md", "yaml")
+    found = blocks(DOCS / "installation-options.md", "yaml")
     (whole,) = [each for each in found if yaml.safe_load(each).get("kind") == "Kustomization"]
     (component,) = [each for each in found if "configMapGenerator:" in each]
     (added,) = [each for each in found if each.startswith("patches:")]

@@ -338,8 +338,8 @@ def test_with_its_component_the_extender_may_create_placeholders_in_its_namespac
 
 
 def test_a_configuration_in_a_component_of_the_users_own_is_the_last_word(render_own):
-    """From kubectl 1.31 on, components are applied after generators: docs/install.md."""
-    found = [each.text for each in blocks(ROOT / "docs/install.md")]
+    """From kubectl 1.31 on, components are applied after generators."""
+    found = [each.text for each in blocks(ROOT / "docs/installation-options.md")]
     (component,) = [each for each in found if "kind: Component" in each]
     text = (ROOT / "daemonset/components/gates-webhook/extender.yaml").read_text()
     text = text.replace("GiB", "MiB") + "preemption: {enabled: true, victims: preemptible}\n"
@@ -696,6 +696,7 @@ def test_components_that_do_not_exclude_each_other_go_together(render_own, runti
     others = {
         "before-1.30",
         "framework-limits",
+        "gpu-operator",
         "network-policy",
         "preemption",
         "process-memory",

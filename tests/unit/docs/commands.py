@@ -43,7 +43,7 @@ RUN_BY: Final = tuple(
             "test_one_helm_install_from_a_registry_runs_pods_on_shares",
         ),
         (r"kubectl label node .*gpushare=true", _CHART),
-        (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _OWN_CERTIFICATES),
+        (r"kubectl apply -f daemonset/base/access/namespace.yaml", _OWN_CERTIFICATES),
         (r"gpushare certificates \| kubectl apply -f -", _OWN_CERTIFICATES),
         (r"helm install .*", _CHART),
         (r"helm upgrade .*", "test_the_documented_commands_install_and_upgrade_it"),
@@ -92,7 +92,7 @@ RUN_BY: Final = tuple(
             "test_kube_scheduler_takes_every_configuration_that_is_printed",
         ),
         (
-            r"kubectl apply -f (gpushare/)?daemonset/samples/\S+",
+            r"kubectl apply -f daemonset/samples/\S+",
             "test_a_sample_asks_for_what_the_extender_reads",
         ),
         (
@@ -118,14 +118,16 @@ FOREIGN_FLAGS: Final = frozenset(
         "--check",  # sha256sum
         *("--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
         *("--tail", "--patches", "--from-file", "--replicas"),
+        *("--docker-server", "--docker-username", "--docker-password"),
         *("--gpu-memory-utilization", "--max-model-len", "--tensor-parallel-size"),  # vLLM
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
         *("--driver-root", "--dev-root", "--nvidia-cdi-hook-path"),
         *("--register-with-taints", "--root-dir", "--cert-dir"),  # the kubelet
         "--runtime-config",  # the API server, as is --feature-gates
         "--feature-gates",
-        *("--kubelet-certificate-authority", "--default-runtime"),  # k3s
-        "--enable-worker",  # k0s
+        "--node-labels",  # the kubelet, gcloud
+        *("--kubelet-certificate-authority", "--default-runtime", "--node-label"),  # k3s
+        *("--enable-worker", "--labels"),  # k0s
         *("--enable-managed-gpu", "--gpu-driver", "--install-nvidia-plugin"),  # az, eksctl
     }
 )

@@ -169,12 +169,8 @@ def test_modules_that_are_run_are_there(path):
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_files_of_the_repository_that_are_named_are_there(path):
     named = re.findall(
-        r"`((?:gpushare/)?(?:daemonset|monitoring|examples|extender|deviceplugin|gpushare|gpusharectl|localcluster|"
+        r"`((?:daemonset|monitoring|examples|extender|deviceplugin|gpushare|gpusharectl|localcluster|"
         r"tests|bench|protos)/[\w./-]+?)/?`",
         path.read_text(),
     )
-    # Next to a checkout a path begins with its name.
-    places = {each: (each, each.removeprefix("gpushare/")) for each in named}
-    assert [
-        each for each, names in places.items() if not any((ROOT / name).exists() for name in names)
-    ] == []
+    assert [each for each in named if not (ROOT / each).exists()] == []
