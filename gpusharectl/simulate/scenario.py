@@ -25,10 +25,8 @@ from gpusharectl.manifests import kubernetes_keys, resource_rules
 from gpusharectl.manifests.kubernetes_keys import Path
 from gpusharectl.manifests.manifest import one_by_one
 from gpusharectl.manifests.yaml_lines import Document
-from gpusharectl.simulate.node_documents import NodeDocuments, NodeEvent, has_large_gpus, unit_of
-from gpusharectl.simulate.notes import Notes
-from gpusharectl.simulate.other_systems.other_pods import gpus_of, is_hami, not_simulated
-from gpusharectl.simulate.values import (
+from gpusharectl.simulate.documents.nodes import NodeDocuments, NodeEvent, has_large_gpus, unit_of
+from gpusharectl.simulate.documents.values import (
     NAME,
     Times,
     check_keys,
@@ -38,6 +36,8 @@ from gpusharectl.simulate.values import (
     present,
     times_of,
 )
+from gpusharectl.simulate.notes import Notes
+from gpusharectl.simulate.other_systems.other_pods import gpus_of, is_hami, not_simulated
 
 MAX_PODS: Final = 100_000  # of one template
 _LISTS: Final = frozenset({"List", "NodeList", "PodList"})

@@ -19,12 +19,12 @@ from gpushare.placement.node_resources import free_resources
 from gpushare.process.flags import parse_unit
 from gpusharectl.manifests import kubernetes_keys
 from gpusharectl.manifests.yaml_lines import Document
+from gpusharectl.simulate.documents.short_cards import KEYS, key_in, stock
+from gpusharectl.simulate.documents.values import check_keys, convert, name_of, time_of
 from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems import node_gpus
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
-from gpusharectl.simulate.short_cards import KEYS, key_in, stock
 from gpusharectl.simulate.simulated_cluster import why_no_room
-from gpusharectl.simulate.values import check_keys, convert, name_of, time_of
 
 _MOST_GIB: Final = 1024  # of one GPU
 _CARDS_ONLY: Final = frozenset({"apiVersion", "kind", "metadata", *KEYS, "unit", "at"})
