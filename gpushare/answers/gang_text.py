@@ -182,10 +182,10 @@ def _fitting(gang: GangFacts, found: NoPlan) -> str:
         return ""
     best = found.rooms[0]
     if best.zone and not gang.zone:
-        return f": zone {_cut(best.zone, _MOST_OF_NAME)} has room for {best.members or 'none'}"
-    if not best.members:
+        return f": zone {_cut(best.zone, _MOST_OF_NAME)} has room for {best.sharing or 'none'}"
+    if not best.sharing:
         return ": none fits now; `gpushare explain pod` shows why"
-    return f": {best.members} {_verb(best.members, 'fit', 'fits')} now"
+    return f": {best.sharing} {_verb(best.sharing, 'fit', 'fits')} now"
 
 
 def _helps(gang: GangFacts, found: NoPlan) -> str:
@@ -193,7 +193,7 @@ def _helps(gang: GangFacts, found: NoPlan) -> str:
     best = found.rooms[0] if found.rooms else ZoneRoom("", 0)
     missing = gang.minimum - gang.bound - best.members
     is_other = found.gave_up or found.reason in _OTHER_REASONS or gang.over_quota is not None
-    if is_other or not best.members or missing <= 0:
+    if is_other or not best.sharing or missing <= 0:
         return ""
     where = f" in zone {_cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
     lower = f", or with a minimum of {gang.bound + best.members}" if len(gang.shapes) == 1 else ""

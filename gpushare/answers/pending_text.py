@@ -5,7 +5,7 @@ nothing that is not in ``Pending``, so names that were removed there are not in 
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpushare.answers import pending, preemptions
 from gpushare.answers.gang_text import GATES_STAY, PHASES_OF_EVICTIONS
@@ -26,19 +26,37 @@ _WORTH_SAYING: Final = 20  # an offer of less than this part of the request help
 _TENTH: Final = MIB_PER_GIB // 10
 
 
+class Said(NamedTuple):
+    """What is said of the pod's gang, if it has one, and of the pod by itself; one may be empty."""
+
+    gang: str
+    own: str
+
+
 def sentence(found: Pending) -> str:
     """Return the sentence without its subject: it continues ``POD is Pending:``.
 
     That of the pod's gang comes first. The pod by itself follows where it is a reason of its own.
     """
+    return joined(found.gang.name if found.gang is not None else "", said(found))
+
+
+def joined(gang: str, found: Said) -> str:
+    """Return the sentence that has both; ``gang`` is the name of the pod's gang, or empty."""
+    if not gang:
+        return found.own
+    own = f" This pod: {found.own}" if found.own else ""
+    return _cut(f"it is a member of gang {_short(gang)}. {found.gang}{own}", MOST_BYTES)
+
+
+def said(found: Pending) -> Said:
+    """Return the parts of the sentence."""
     if found.gang is None:
-        return _cut(_own(found), MOST_BYTES)
-    text = f"it is a member of gang {_short(found.gang.name)}. {found.gang.text}"
+        return Said("", _cut(_own(found), MOST_BYTES))
+    text = found.gang.text
     if found.evicting is not None and found.gang.phase in PHASES_OF_EVICTIONS:
-        text += f" {preemptions.details(found.evicting)}".rstrip()
-    elif not _is_said(found):
-        text += f" This pod: {_own(found)}"
-    return _cut(text, MOST_BYTES)
+        return Said(f"{text} {preemptions.details(found.evicting)}".rstrip(), "")
+    return Said(text, "" if _is_said(found) else _own(found))
 
 
 def _is_said(found: Pending) -> bool:
@@ -46,7 +64,9 @@ def _is_said(found: Pending) -> bool:
     if found.gang is None or found.gang.phase in _PHASES_OF_SINGLES:
         return False
     is_of_all = found.cause == pending.QUOTA and found.gang.phase == Phase.WAITING_FOR_ROOM
-    return found.cause == pending.FITS or is_of_all
+    # Of a member without GPU memory only what kube-scheduler does or says is news.
+    is_quiet = found.cause == pending.WITHOUT and not (found.text or found.nominated)
+    return found.cause == pending.FITS or is_of_all or is_quiet
 
 
 def _own(found: Pending) -> str:

@@ -79,11 +79,17 @@ class Plan:
 class ZoneRoom:
     """The number of the gang's members that would fit in a zone together.
 
-    ``zone`` is empty if the gang may use all nodes.
+    ``zone`` is empty if the gang may use all nodes. ``without`` of them request no GPU memory.
     """
 
     zone: str
     members: int
+    without: int = 0
+
+    @property
+    def sharing(self) -> int:
+        """Return how many of them request GPU memory."""
+        return self.members - self.without
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,13 +278,15 @@ class Attempt:
             areas.append((most, -number))
         found = []
         for most, number in nlargest(MOST_ROOMS, areas):
-            area, members = self.areas[-number], most
+            area, members, without = self.areas[-number], most, 0
             if len(wanted) > 1:
                 if not budget.may_rank(ranks_to_place(area, sum(wanted))):
                     break
                 placed = yield from greedy(self.besides, area, wanted, [()] * len(wanted))
                 members = placed.members
-            found.append(ZoneRoom(area.zone, members))
+                pairs = zip(self._groups, placed.slots, strict=True)
+                without = sum(len(slots) for group, slots in pairs if group.shape.request is None)
+            found.append(ZoneRoom(area.zone, members, without))
         return tuple(sorted(found, key=lambda room: (-room.members, room.zone)))
 
     def _preference(self, area: Area) -> tuple[list[int], int, str]:

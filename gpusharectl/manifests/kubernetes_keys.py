@@ -71,6 +71,11 @@ NODE: Final[Keys] = {
     },
     **_any("at gpus cards unit"),
 }
+NAMESPACE: Final[Keys] = {**_HEAD, "spec": _any("finalizers"), **_any("at")}
+PRIORITY_CLASS: Final[Keys] = {
+    **_HEAD,
+    **_any("description globalDefault preemptionPolicy value"),
+}
 WORKLOAD: Final[Keys] = {
     **_HEAD,
     "spec": {

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -190,7 +191,7 @@ def simulate(
     for _ in steps:
         pass  # simulate the steps after the shown one
     if all_must_run:
-        _require_running([*run.waiting, *scenario.not_tried])
+        _require_running([*run.waiting, *scenario.not_tried], run.lost)
 
 
 def _scenario(
@@ -218,17 +219,24 @@ def _compare(
         show_document(found, output)
 
 
-def _require_running(pending: Sequence[Pod]) -> None:
-    if pending:
-        names = ", ".join(pod.key.removeprefix("default/") for pod in pending[:NAMED])
-        left = f" and {len(pending) - NAMED} more" if len(pending) > NAMED else ""
-        count = f"{len(pending)} pod{'s are' if len(pending) > 1 else ' is'}"
-        raise No(f"{count} Pending at the end: {names}{left}")
+def _require_running(pending: Sequence[Pod], lost: Sequence[Pod]) -> None:
+    found = [_counted(pending, "Pending at the end"), _counted(lost, "evicted for good")]
+    if said := "; ".join(filter(None, found)):
+        raise No(said)
+
+
+def _counted(pods: Sequence[Pod], state: str) -> str:
+    if not pods:
+        return ""
+    names = view.listed([pod.key.removeprefix("default/") for pod in pods], NAMED)
+    return f"{len(pods)} pod{'s are' if len(pods) > 1 else ' is'} {state}: {names}"
 
 
 def _say_notes(run: Run) -> None:
     """Write what a picture leaves out, where it does not mix with output."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if run.head.left_out:
+        show([view.left_out(run.head.left_out)], console)
     show([f"Ignored: {text}" for text in run.head.ignored], console)
     show([f"Note: {text}" for text in run.tail(None).unknown], console)
 
@@ -278,16 +286,10 @@ def _print_picture(
         # Without colors rich would only cost time.
         console.print(printable_line(line)) if colored else show([line.plain], console)
 
-    head = run.head
-    unit = f"One unit of {RESOURCE_MEMORY} is {view.unit_name(head.unit_mib)}; "
-    say(Text(f"{unit}nodes by {head.node_policy}, GPUs by {head.card_policy}.", "dim"))
-    say(Text(f"Not simulated: {', '.join(head.not_simulated)}.\n", "dim"))
-    for step in steps:
-        for line in painter.draw(step):
-            say(line)
-        say(Text())
+    for line in chain(_head(run.head), chain.from_iterable(map(painter.draw, steps))):
+        say(line)
     tail = run.tail(assumed_gib)
-    for text in head.ignored:
+    for text in run.head.ignored:
         say(Text(f"Ignored: {text}", "dim"))
     for text in tail.unknown:
         say(Text(f"Note: {text}", "yellow"))
@@ -300,6 +302,14 @@ def _print_picture(
         say(Text("--assume-memory has no effect: no node offers whole GPUs."))
     if point:
         say(Text(point))
+
+
+def _head(head: view.Head) -> Iterator[Text]:
+    if head.left_out:
+        yield Text(view.left_out(head.left_out), "yellow")
+    unit = f"One unit of {RESOURCE_MEMORY} is {view.unit_name(head.unit_mib)}; "
+    yield Text(f"{unit}nodes by {head.node_policy}, GPUs by {head.card_policy}.", "dim")
+    yield Text(f"Never simulated: {', '.join(head.not_simulated)}.\n", "dim")
 
 
 def _print_json(run: Run, steps: Iterator[view.Step], assumed_gib: int | None) -> None:

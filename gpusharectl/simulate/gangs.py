@@ -8,15 +8,19 @@ from typing import Final
 
 from gpushare.answers.gang_text import view
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
+from gpushare.answers.queue.over_quota import is_over
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey, PodGroup
 from gpushare.groups.pod_groups import API_GROUPS
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan
 from gpushare.planning.planner import Planner
 from gpushare.process.time_slices import run_all
+from gpushare.quota.planned import planned
+from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 from gpusharectl.simulate.world import SimulatedWorld
 
 OWNER: Final = "simulate"
@@ -30,14 +34,14 @@ class SimulatedGangs:
 
     gates_stay = False
 
-    def __init__(self, world: SimulatedWorld, pod_groups: Iterable[PodGroup]) -> None:
+    def __init__(self, cluster: SimulatedCluster, pod_groups: Iterable[PodGroup]) -> None:
         self.at = 0
-        self._world, self._planner = world, Planner(world)
-        self._groups = world.groups
+        self._cluster, self._world = cluster, SimulatedWorld(cluster)
+        self._planner, self._groups = Planner(self._world), cluster.groups
         self._since: dict[str, int] = {}  # by uid
         self._whole: set[GroupKey] = set()
         self._no_plan: dict[GroupKey, NoPlan] = {}  # as of ``_planned_at``
-        self._planned_at = 0
+        self._planned_at = (0, 0)
         listed = list(pod_groups)
         for source in API_GROUPS:
             own = [each for each in listed if each.key.source is source]
@@ -76,7 +80,7 @@ class SimulatedGangs:
 
     def renew(self) -> None:
         """Find out what has room now for the gangs that wait."""
-        now = self._world.ledger.changes.now
+        now = self._cluster.ledger.changes.now, self._cluster.namespaces.version
         if now == self._planned_at:
             return
         self._planned_at = now
@@ -85,12 +89,13 @@ class SimulatedGangs:
             if group is not None:
                 self.plan(group)
 
-    def _plan(self, group: Group) -> Plan | NoPlan:
+    def ask(self, group: Group) -> Ask | None:
+        """Return what to plan for a gang; None if nothing can start now, whatever is free."""
         waiting = tuple(pod for pod in group.present() if not pod.node)
-        least = 0 if group.key in self._whole else group.minimum - group.bound
+        least = self._lacking(group)
         if group.problem is not None or not waiting or least > len(waiting):
-            return Plan(())
-        ask = Ask(
+            return None
+        return Ask(
             OWNER,
             waiting,
             least,
@@ -98,7 +103,20 @@ class SimulatedGangs:
             zone=self._zone(group),
             cards=sum(self._cards(pod) for pod in group.present()),
         )
-        return run_all(self._planner.plan(ask))
+
+    def why_over(self, group: Group) -> Reason | None:
+        """Return why the quota leaves too little for a gang that waits, if that is the reason."""
+        found = self._no_plan.get(group.key)
+        return found.reason if found is not None and is_over(found.reason) else None
+
+    def _lacking(self, group: Group) -> int:
+        return 0 if group.key in self._whole else group.minimum - group.bound
+
+    def _plan(self, group: Group) -> Plan | NoPlan:
+        ask = self.ask(group)
+        if ask is None:
+            return Plan(())
+        return run_all(planned(self._planner, self._cluster.quotas, self._world, ask))
 
     def views(self) -> Iterator[GangView]:
         return (self._view(group) for group in list(self._groups))
@@ -116,12 +134,15 @@ class SimulatedGangs:
     def _facts(self, group: Group) -> GangFacts:
         found = facts_of(group, self._world.request_of, self._world.unit_mib)
         created = min(self._since[uid] for uid in group.members)
+        over, waiting = self.why_over(group), [pod for pod in group.present() if not pod.node]
+        lacking = self._cluster.lacking
         return replace(
             found,
             phase=Phase.PLACED if group.key in self._whole else found.phase,
             zone=self._zone(group) or "",
             created=datetime.fromtimestamp(created, UTC).isoformat(),
             no_plan=self._no_plan.get(group.key),
+            over_quota=lacking.of_gang(over, waiting, self._lacking(group)) if over else None,
         )
 
     def _zone(self, group: Group) -> str | None:

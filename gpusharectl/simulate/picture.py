@@ -7,6 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
+from gpushare.answers import gang_rows
 from gpushare.placement.reasons import NO_ROOM
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
@@ -41,10 +42,11 @@ class Painter:
         yield Text(
             head + "─" * max(2, self._rule - len(head) - len(free) - 2) + free + "──", "bold"
         )
-        for each in step.happened[:HAPPENED_SHOWN]:
-            yield Text(view.described(each, self._unit))
-        if len(step.happened) > HAPPENED_SHOWN:
-            yield Text(f"  and {len(step.happened) - HAPPENED_SHOWN} more")
+        happened = view.lines(step)
+        for each in happened[:HAPPENED_SHOWN]:
+            yield Text(each)
+        if len(happened) > HAPPENED_SHOWN:
+            yield Text(f"  and {len(happened) - HAPPENED_SHOWN} more")
         if step.happened:
             yield Text()
         shown, new = view.nearest(step, NODES_SHOWN), view.placed(step)
@@ -52,7 +54,10 @@ class Painter:
             yield from self._node(node, new)
         if len(shown) < len(step.nodes):
             yield Text(f"and {counted(len(step.nodes) - len(shown), 'more node')}")
+        for quota in step.quotas[:NODES_SHOWN]:
+            yield Text(view.quota(quota, self._unit))
         yield from self._waiting(step)
+        yield Text()
 
     def _node(self, node: view.Node, new: view.Placed) -> Iterator[Text]:
         line = Text(node.name, "bold")
@@ -98,19 +103,21 @@ class Painter:
         yield from below
 
     def _waiting(self, step: view.Step) -> Iterator[Text]:
-        for group in step.waiting[:WAITING_SHOWN]:
+        found = gang_rows.rows(step.waiting)
+        for row in found[:WAITING_SHOWN]:
+            group = row[0]
             line = Text("? ")
-            line.append(view.pending(group), "bold")
-            yield line.append(f": {group.sentence}", "not bold")
+            line.append(view.pending(row), "bold")
+            yield line.append(f": {view.why(step, row)}", "not bold")
             for node in group.nodes:
-                yield Text(f"    {node.name}: {node.why or 'has room for one'}")
+                yield Text(f"    {node.name}: {node.why or view.room(node, group)}")
                 free = ", ".join(self._card_why(card, node.why) for card in node.cards)
                 if free:
                     yield Text(f"      {free}", "dim")
             if group.nodes_left_out:
                 yield Text(f"    and {counted(group.nodes_left_out, 'more node')}")
-        if len(step.waiting) > WAITING_SHOWN:
-            left = sum(len(group.pods) for group in step.waiting[WAITING_SHOWN:])
+        if len(found) > WAITING_SHOWN:
+            left = sum(len(group.pods) for row in found[WAITING_SHOWN:] for group in row)
             yield Text(f"? and {counted(left, 'more Pending pod')}")
 
     def _card_why(self, card: view.CardWhy, of_node: str) -> str:

@@ -1,80 +1,62 @@
 """Run a scenario step by step (pure).
 
-A step is all that happens at one time: nodes change, pods are deleted, then Pending and new pods
-are tried, by priority and then by age, like kube-scheduler's queue.
+A step is all that happens at one time: nodes and namespaces change, pods are deleted, then Pending
+and new pods are tried in the queue's order. What finds no room may evict pods of a lower priority,
+which end at once.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from functools import cached_property
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.gangs import list_gangs
-from gpushare.answers.sentences import Sentences
 from gpushare.contract import (
-    ANNOTATION_CARD_MODELS,
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARDS_NOT,
-    ANNOTATION_CARDS_ONLY,
-    ANNOTATION_ISOLATION,
-    ANNOTATION_NODE_POLICY,
     GATE_ADMISSION,
-    LABEL_CARD_COUNT,
 )
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
-from gpushare.objects.model import Pod
+from gpushare.ledger.holds import Slot
+from gpushare.objects.model import Pod, PodStatus
 from gpushare.objects.pod_requests import foreign_resources
 from gpushare.placement.node_resources import OfferedResources
 from gpushare.placement.rank import Policies
+from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict import request_of
+from gpushare.planning.ask import Ask
 from gpushare.process.time_slices import run_all
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.order import Given, QueueOrder
+from gpushare.quota.quota import NO_QUOTA
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 from gpusharectl.simulate.gain import gain
 from gpusharectl.simulate.gangs import SimulatedGangs
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
+from gpusharectl.simulate.preempting import Preempting
+from gpusharectl.simulate.queued import QueuedPod, kind_of
 from gpusharectl.simulate.scenario import PodEvent, Scenario
-from gpusharectl.simulate.simulated_cluster import Reasons, SimulatedCluster
-from gpusharectl.simulate.world import SimulatedWorld
+from gpusharectl.simulate.simulated_cluster import SimulatedCluster
+from gpusharectl.simulate.why_waits import WhyWaits
 
-WISHES: Final = (
-    ANNOTATION_NODE_POLICY,
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARD_MODELS,
-    ANNOTATION_CARDS_ONLY,
-    ANNOTATION_CARDS_NOT,
-    ANNOTATION_ISOLATION,
-)
-NOT_SIMULATED: Final = (
+CLAIM_SECONDS: Final = 1800  # the default of queue.reserveAfterSeconds
+NEVER_SIMULATED: Final = (
     "kube-scheduler's own scores and its sampling of nodes",
-    "preemption",
     "autoscaling",
     "failures after a decision",
 )
 
 
 @dataclass(slots=True)
-class _Pod:
-    """A pod in the queue; of one ``kind`` all fit or none."""
-
-    event: PodEvent
-    number: int
-    kind: bytes
-    says: str = ""  # why it could never run on any node
-
-    @property
-    def turn(self) -> tuple[int, int, int]:
-        return -self.event.pod.priority, self.event.at, self.number
-
-
-@dataclass(slots=True)
 class _Moment:
     nodes: list[int] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
     created: list[int] = field(default_factory=list)
     deleted: list[int] = field(default_factory=list)
 
@@ -85,39 +67,61 @@ class Run:
     def __init__(self, scenario: Scenario, policies: Policies) -> None:
         self.cluster = SimulatedCluster(scenario.unit_mib, policies)
         self.scenario, self.policies = scenario, policies
-        self.gangs = SimulatedGangs(SimulatedWorld(self.cluster), scenario.pod_groups)
-        self._sentences = Sentences(SimulatedWorld(self.cluster, self.gangs))
+        self.gangs = SimulatedGangs(self.cluster, scenario.pod_groups)
+        self._preempting = Preempting(self.cluster)
+        self._why = WhyWaits(self.cluster, self.gangs)
         self._bound: dict[int, Pod] = {}
-        self._queue: dict[int, _Pod] = {}
+        self._queue: dict[int, QueuedPod] = {}
         self._happened: list[view.Happened] = []
         self._touched: set[str] = set()
-        self._reasons: dict[bytes, Reasons] = {}
+        self._numbers: dict[str, int] = {}  # of the pods, by uid
+        self.passed: set[str] = set()  # pods and gangs that a claim would have helped
+        self.lost: list[Pod] = []  # that were evicted, and have no controller
+        self._limited: set[str] = set()  # namespaces whose pods are not like those of others
         self._moments: dict[int, _Moment] = {}
         for number, event in enumerate(scenario.nodes):
             self._moments.setdefault(event.at, _Moment()).nodes.append(number)
+        for each in scenario.namespaces:
+            self._moments.setdefault(each.at, _Moment()).namespaces.append(each.namespace)
+            self._limited.add(each.namespace.name)
         for number, pod in enumerate(scenario.pods):
             self._moments.setdefault(pod.at, _Moment()).created.append(number)
             if pod.delete is not None:
                 self._moments.setdefault(pod.delete, _Moment()).deleted.append(number)
 
-    @property
+    @cached_property
     def head(self) -> view.Head:
-        named = sorted(self._named().items())
         return view.Head(
             version=view.VERSION,
             unit_mib=self.scenario.unit_mib,
             node_policy=self.policies.node.value,
             card_policy=self.policies.card.value,
-            not_simulated=(*NOT_SIMULATED, *(f"{text} ({counted(n, 'pod')})" for text, n in named)),
+            left_out=tuple(self._left_out()),
+            not_simulated=NEVER_SIMULATED,
             ignored=tuple(self.scenario.ignored.lines()),
         )
 
-    def _named(self) -> Counter[str]:
-        """Count the pods by what they use that is not simulated."""
+    def _left_out(self) -> Iterator[str]:
+        """Yield what is not simulated, and may change what these pods get."""
         offered = OfferedResources(event.node for event in self.scenario.nodes)
         pods = (foreign_resources(event.pod) for event in self.scenario.pods)
         unknown = sum(not offered.has_all(resources) for resources in pods)
-        return self.scenario.named + Counter({"resources that no node offers": unknown})
+        named = self.scenario.named + Counter({"resources that no node offers": unknown})
+        for text, number in sorted(named.items()):
+            yield f"{text} ({counted(number, 'pod')})"
+        priorities = {event.pod.priority for event in self.scenario.pods}
+        if self.scenario.has_budgets and len(priorities) > 1:
+            yield "PodDisruptionBudgets, which keep pods from eviction"
+        if self.scenario.lacks_namespaces:
+            yield "quotas (add the namespaces: kubectl get nodes,pods,namespaces -A)"
+        first = min((event.at for event in self.scenario.pods), default=0)
+        if self._moments and max(self._moments) - first >= CLAIM_SECONDS:
+            rehearsed = Run(self.scenario, self.policies)
+            for _ in rehearsed.times():
+                pass
+            if rehearsed.passed:
+                names = view.listed(sorted(rehearsed.passed))
+                yield f"claims (after 30 min, GPUs would be reserved as they become free: {names})"
 
     def tail(self, assumed_gib: int | None) -> view.Tail:
         """Return what is known after all steps; ``assumed_gib`` as for ``gain``."""
@@ -130,7 +134,7 @@ class Run:
 
     @property
     def waiting(self) -> list[Pod]:
-        """Return the Pending pods in the order in which they would be tried."""
+        """Return the Pending pods, by priority and then by age."""
         return [each.event.pod for each in self._in_turn()]
 
     def pod(self, namespace: str, name: str) -> Pod | None:
@@ -153,6 +157,8 @@ class Run:
 
     def _happen(self, at: int, due: _Moment) -> None:
         self._happened, self._touched, self.gangs.at = [], set(), at
+        for namespace in due.namespaces:
+            self._limit(at, namespace)
         for each in due.nodes:
             self._change(at, each)
         for each in due.deleted:
@@ -160,14 +166,19 @@ class Run:
         # Pods whose GPUs are written nowhere get those that the others leave.
         created = sorted(due.created, key=lambda each: gpus_of(self.scenario.pods[each].pod) > 0)
         fresh = [made for each in created if (made := self._create(each)) is not None]
-        self._try(at, list(self._queue.values()) if due.nodes or due.deleted else fresh)
+        may_help = due.nodes or due.deleted or due.namespaces
+        due_pods = list(self._queue.values()) if may_help else fresh
+        while due_pods:
+            # Others may use what victims leave, and the victims' successors what others do not.
+            due_pods = list(self._queue.values()) if self._try(at, due_pods) else []
+        self._note_passed(at)
         for pod in fresh:
             if pod.number in self._queue:
                 self._add("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
 
     def _view(self, number: int, at: int) -> view.Step:
         self.gangs.renew()
-        units, used, largest, fragmentation = self.cluster.sums()
+        units, used, largest, fragmentation = self.cluster.shown.sums()
         return view.Step(
             number=number,
             at=at,
@@ -177,10 +188,24 @@ class Run:
             largest_free=largest,
             fragmentation=fragmentation,
             happened=tuple(self._happened),
-            nodes=self.cluster.nodes(self._touched),
-            waiting=self._waiting(),
+            nodes=self.cluster.shown.nodes(self._touched),
+            waiting=self._why.views(self._in_turn()),
             gangs=tuple(run_all(list_gangs(self.gangs)).gangs),
+            quotas=tuple(self._quotas()),
         )
+
+    def _quotas(self) -> Iterator[view.QuotaUse]:
+        for each in sorted(self.cluster.namespaces, key=lambda each: each.name):
+            quota, used = each.quota or NO_QUOTA, self.cluster.namespace_use.used(each.name)
+            if quota.units is not None:
+                yield view.QuotaUse(each.name, "", used.total(), quota.units)
+            for model, most in quota.models.items():
+                yield view.QuotaUse(each.name, model, used[model], most)
+
+    def _limit(self, at: int, namespace: Namespace) -> None:
+        self.cluster.namespaces.put(namespace)
+        if at:
+            self._happened.append(view.Happened("namespace", namespace.name, text="changes"))
 
     def _change(self, at: int, number: int) -> None:
         event = self.scenario.nodes[number]
@@ -191,10 +216,11 @@ class Run:
             self._touched.add(node.name)
             self._happened.append(view.Happened("node", node=node.name, text=text))
 
-    def _create(self, number: int) -> _Pod | None:
+    def _create(self, number: int) -> QueuedPod | None:
         """Create a pod; None if it is bound already."""
         event = self.scenario.pods[number]
         pod = event.pod
+        self._numbers[pod.uid] = number
         self.cluster.count(pod)
         if pod.node:
             self.cluster.bind(pod)
@@ -204,7 +230,14 @@ class Run:
                 known = self.cluster.knows(pod.node)
                 self._add("bound", pod, text="" if known else "its node does not exist")
             return None
-        made = self._queue[number] = _Pod(event, number, _kind(pod))
+        return self._put(number, event)
+
+    def _put(self, number: int, event: PodEvent) -> QueuedPod:
+        """Put a pod into the queue."""
+        pod = event.pod
+        namespace = pod.metadata.namespace
+        kind = kind_of(pod, namespace if namespace in self._limited else "")
+        made = self._queue[number] = QueuedPod(event, number, kind)
         self.gangs.put(pod)
         try:
             if asks_for_share(pod):
@@ -221,40 +254,128 @@ class Run:
         if waiting is not None:
             self._add("gave-up", waiting.event.pod, waited=at - waiting.event.at)
             return
-        pod = self._bound.pop(number)
+        pod = self._bound.pop(number, None)
+        if pod is None:
+            return  # it was evicted
         if self.cluster.units_of(pod):
             self._add("deleted", pod)
         self.cluster.remove(pod)
 
-    def _try(self, at: int, pods: list[_Pod]) -> None:
+    def _try(self, at: int, pods: list[QueuedPod]) -> bool:
+        """Place what has room, in order; return whether pods were evicted for it."""
         refused: set[bytes] = set()  # within one step free units only decrease
-        tried: set[GroupKey] = set()
+        has_evicted = False
         self.cluster.learn()
-        for each in sorted(pods, key=lambda each: each.turn):
-            group = self.gangs.of(each.event.pod)
-            if group is not None:
-                if group.key not in tried:
-                    tried.add(group.key)
-                    self._start(at, group)
+        order = self._order(pods)
+        while (found := order.pop()) is not None:
+            each = found[1]
+            if isinstance(each, Group):
+                has_evicted |= self._start(at, each)
                 continue
             if each.says or each.kind in refused:
                 continue
             bound = self.cluster.place(each.event.pod)
-            if bound is None:
+            if bound is not None:
+                self._place(at, each, bound)
+            elif self._preempt(at, Ask(each.event.pod.uid, (each.event.pod,), 1)):
+                has_evicted = True
+                refused.clear()
+            else:
                 refused.add(each.kind)
-                continue
-            self._place(at, each, bound)
+        return has_evicted
 
-    def _start(self, at: int, group: Group) -> None:
-        """Place the members of a gang that have room, unless that is less than its minimum."""
-        queued = {each.event.pod.uid: each for each in self._queue.values()}
-        for slot in self.gangs.plan(group):
+    def _order(self, pods: list[QueuedPod]) -> QueueOrder[QueuedPod | Group]:
+        order, gangs = QueueOrder[QueuedPod | Group]("fair", self._share), set[GroupKey]()
+        for each in sorted(pods, key=lambda each: each.number):
+            group = self.gangs.of(each.event.pod)
+            if group is None:
+                order.put(each.standing, each)
+            elif group.key not in gangs:
+                gangs.add(group.key)
+                begun = Given.PART if 0 < group.bound < group.minimum else Given.NOTHING
+                order.put(each.standing._replace(priority=group.priority, given=begun), group)
+        return order
+
+    def _share(self, namespace: str) -> float:
+        """Return what the order goes by: pods of other namespaces do not wait for their turn."""
+        is_queued = self.cluster.namespaces.is_queued(namespace)
+        return self.cluster.quotas.share(namespace) if is_queued else 0.0
+
+    def _start(self, at: int, group: Group) -> bool:
+        """Place the members of a gang that have room, unless that is less than its minimum.
+
+        Return whether pods were evicted for it.
+        """
+        slots = self.gangs.plan(group)
+        self._use(at, slots)
+        ask = self.gangs.ask(group) if not slots else None
+        return ask is not None and ask.least > 0 and self._preempt(at, ask)
+
+    def _use(self, at: int, slots: Sequence[Slot]) -> None:
+        queued = {each.event.pod.uid: each for each in self._queue.values()} if slots else {}
+        for slot in slots:
             each = queued[slot.pod_uid]
             bound = self.cluster.place_in(each.event.pod, slot)
             self._place(at, each, bound)
             self.gangs.put(bound)
 
-    def _place(self, at: int, pod: _Pod, bound: Pod) -> None:
+    def _preempt(self, at: int, ask: Ask) -> bool:
+        """Evict pods of a lower priority, if that makes room; return whether it does."""
+        found = self._preempting.find(ask)
+        if found is None:
+            return False
+        group = self.gangs.of(ask.members[0])
+        owner = f"gang {group.key.name}" if group is not None else ask.members[0].metadata.name
+        gone = [self._evict(pod, owner) for pod in found.victims]
+        for number in gone:  # only now: a gang that is evicted as a whole starts anew
+            event = self.scenario.pods[number]
+            if not event.returns:
+                self.lost.append(event.pod)
+            else:
+                spec = replace(event.pod.spec, node_name=None)
+                again = replace(event.pod, spec=spec, status=PodStatus())
+                self._put(number, replaced(event, at=at, pod=again))
+        if group is not None:
+            self.cluster.unknown.add("gangs evict pods only with preemption.enabled", owner)
+        self._use(at, found.plan.slots)
+        return True
+
+    def _evict(self, pod: Pod, owner: str) -> int:
+        number = self._numbers[pod.uid]
+        bound = self._bound.pop(number)
+        is_last = "" if self.scenario.pods[number].returns else "; no controller creates it again"
+        self._add("evicted", bound, text=f"{owner}{is_last}")
+        self.gangs.forget(bound)
+        self.cluster.remove(bound)
+        return number
+
+    def _note_passed(self, at: int) -> None:
+        """Note the first that waits if it has waited for long, and later pods were placed now."""
+        if at < CLAIM_SECONDS:
+            return
+        waiting = (each for each in self._in_turn() if not (each.says or self._is_over(each)))
+        first = next(waiting, None)
+        if first is None or at - first.event.at < CLAIM_SECONDS:
+            return
+        ages = (self.scenario.pods[self._numbers[f"{e.namespace}/{e.name}"]] for e in self._placed)
+        if any((-e.pod.priority, e.at) > (-first.event.pod.priority, first.event.at) for e in ages):
+            group, pod = self.gangs.of(first.event.pod), first.event.pod
+            self.passed.add(f"gang {group.key.name}" if group is not None else pod.metadata.name)
+
+    @property
+    def _placed(self) -> Iterator[view.Happened]:
+        return (each for each in self._happened if each.what == "placed" and each.units)
+
+    def _is_over(self, each: QueuedPod) -> bool:
+        """Return whether the quota leaves nothing for a pod or its gang: it claims nothing then."""
+        pod = each.event.pod
+        group = self.gangs.of(pod)
+        if group is not None:
+            return self.gangs.why_over(group) is not None
+        full = self.cluster.quotas.why_not(pod, self.cluster.request_of(pod))
+        return isinstance(full, Reason)
+
+    def _place(self, at: int, pod: QueuedPod, bound: Pod) -> None:
         del self._queue[pod.number]
         self._bound[pod.number] = bound
         self._add("placed", bound, waited=at - pod.event.at)
@@ -262,6 +383,7 @@ class Run:
     def _add(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
         if pod.node:
             self._touched.add(pod.node)
+        group = self.gangs.of(pod)
         self._happened.append(
             view.Happened(
                 what,
@@ -272,35 +394,9 @@ class Run:
                 units=self.cluster.units_of(pod),
                 waited=waited,
                 text=text,
+                gang=group.key.name if group is not None else "",
             )
         )
 
-    def _in_turn(self) -> list[_Pod]:
-        return sorted(self._queue.values(), key=lambda each: each.turn)
-
-    def _waiting(self) -> tuple[view.Waiting, ...]:
-        self._sentences.renew()
-        groups: dict[tuple[bytes, str, GroupKey | None], list[_Pod]] = {}
-        for each in self._in_turn():
-            gang = self.gangs.of(each.event.pod)
-            key = each.kind, each.says, gang.key if gang is not None else None
-            groups.setdefault(key, []).append(each)
-        self._reasons = {kind: self._reasons.get(kind, Reasons()) for kind, _, _ in groups}
-        return tuple(self._group(says, pods) for (_, says, _), pods in groups.items())
-
-    def _group(self, says: str, pods: list[_Pod]) -> view.Waiting:
-        names = tuple(
-            view.WaitingPod(p.event.pod.metadata.namespace, p.event.pod.metadata.name, p.event.at)
-            for p in pods
-        )
-        pod = pods[0].event.pod
-        sentence = run_all(self._sentences.of(pod))
-        if not says and asks_for_share(pod):
-            return self.cluster.why_waits(pod, names, self._reasons[pods[0].kind], sentence)
-        return view.Waiting(names, pod.priority, 0, 0, 0, says, sentence, {}, (), 0)
-
-
-def _kind(pod: Pod) -> bytes:
-    """Return a key that is equal for pods with equal requests and constraints."""
-    metadata = (pod.labels.get(LABEL_CARD_COUNT), [pod.annotations.get(key) for key in WISHES])
-    return msgspec.json.encode((metadata, pod.spec), order="sorted")
+    def _in_turn(self) -> list[QueuedPod]:
+        return sorted(self._queue.values(), key=lambda each: each.standing.age)

@@ -25,7 +25,10 @@ from gpusharectl.manifests import kubernetes_keys, resource_rules
 from gpusharectl.manifests.kubernetes_keys import Path
 from gpusharectl.manifests.manifest import one_by_one
 from gpusharectl.manifests.yaml_lines import Document
+from gpusharectl.simulate.documents import priorities
+from gpusharectl.simulate.documents.namespaces import NamespaceDocuments, NamespaceEvent
 from gpusharectl.simulate.documents.nodes import NodeDocuments, NodeEvent, has_large_gpus, unit_of
+from gpusharectl.simulate.documents.priorities import PriorityClasses
 from gpusharectl.simulate.documents.values import (
     NAME,
     Times,
@@ -40,19 +43,28 @@ from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.other_pods import gpus_of, is_hami, not_simulated
 
 MAX_PODS: Final = 100_000  # of one template
-_LISTS: Final = frozenset({"List", "NodeList", "PodList"})
+_LISTS: Final = frozenset({"List", "NamespaceList", "NodeList", "PodList", "PriorityClassList"})
 _WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
+_BUDGET: Final = "PodDisruptionBudget"
+_QUOTA_OF_NONE: Final = "has a quota, and no pods in the files that request GPU memory"
+_NO_CLASS: Final = (
+    "priorityClassName (add the PriorityClass, or write spec.priority; 0 was assumed)"
+)
 _IN_MIB: Final = f"{RESOURCE_MEMORY} is assumed to be in MiB: no GPU has so many GiB"
-_KINDS: Final = ("Node", "Pod", "PodGroup", *sorted(_WORKLOADS))
+_KINDS: Final = ("Namespace", "Node", "Pod", "PodGroup", priorities.KIND, *sorted(_WORKLOADS))
 
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """A pod that is created at ``at`` and, unless None, deleted at ``delete``; in seconds."""
+    """A pod that is created at ``at`` and, unless None, deleted at ``delete``; in seconds.
+
+    ``returns``: if it is evicted, its controller creates another one.
+    """
 
     at: int
     delete: int | None
     pod: Pod
+    returns: bool = False
 
 
 @dataclass(slots=True)
@@ -66,10 +78,12 @@ class Scenario:
 
     ``pod_groups`` state the minimum of gangs. Members of a gang without GPU memory have events if
     another member requests some. ``placed_again`` is the number of pods that are bound in the files
-    and are not here.
+    and are not here. ``has_budgets``: PodDisruptionBudgets are in the files. ``lacks_namespaces``:
+    Pending pods come from a cluster, and its namespaces with their quotas are not in the files.
     """
 
     nodes: list[NodeEvent] = field(default_factory=list)
+    namespaces: list[NamespaceEvent] = field(default_factory=list)
     pods: list[PodEvent] = field(default_factory=list)
     unit_mib: int = MIB_PER_GIB
     ignored: Notes = field(default_factory=Notes)
@@ -79,6 +93,8 @@ class Scenario:
     not_tried: list[Pod] = field(default_factory=list)
     pod_groups: list[PodGroup] = field(default_factory=list)
     placed_again: int = 0
+    has_budgets: bool = False
+    lacks_namespaces: bool = False
 
 
 def build(
@@ -100,7 +116,8 @@ def build(
     in_mib = [] if stated else [doc for doc in found if has_large_gpus(doc)]
     unit = stated or (1 if in_mib else MIB_PER_GIB)
     has_pods = any(doc.value.get("kind") == "Pod" and is_served(doc) for doc in found)
-    builder = _Builder(unit, reserve, has_pods=has_pods, places_again=places_again)
+    classes = PriorityClasses(found)
+    builder = _Builder(unit, reserve, classes, has_pods=has_pods, places_again=places_again)
     for doc in in_mib:
         builder.scenario.unknown.add(_IN_MIB, name_of(doc), "If it is not MiB, use --memory-unit")
     for doc in found:
@@ -130,9 +147,16 @@ class _Builder:
     """``has_pods``: pods of a cluster are in the files, so its workloads need to create none."""
 
     def __init__(
-        self, unit_mib: int, reserve: Reserve, *, has_pods: bool, places_again: bool
+        self,
+        unit_mib: int,
+        reserve: Reserve,
+        classes: PriorityClasses,
+        *,
+        has_pods: bool,
+        places_again: bool,
     ) -> None:
         self.scenario = Scenario(unit_mib=unit_mib)
+        self._classes, self._namespaces = classes, NamespaceDocuments()
         self._has_pods, self._places_again = has_pods, places_again
         self._pods: dict[str, tuple[int, int | None]] = {}
         self._nodes = NodeDocuments(unit_mib, reserve)
@@ -153,6 +177,13 @@ class _Builder:
         if self._places_again:
             self.scenario.pods.sort(key=lambda each: each.pod.metadata.creation_timestamp or "~")
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
+        self.scenario.namespaces = self._namespaces.events()
+        if self._has_pods and not self.scenario.namespaces and not self._places_again:
+            self.scenario.lacks_namespaces = any(not each.pod.node for each in self.scenario.pods)
+        with_pods = {event.pod.metadata.namespace for event in self.scenario.pods}
+        for each in self.scenario.namespaces:
+            if each.namespace.quota is not None and each.namespace.name not in with_pods:
+                self.scenario.ignored.add(_QUOTA_OF_NONE, each.namespace.name)
         return self.scenario
 
     def _never_start(self, pods: Iterable[Pod]) -> set[GroupKey]:
@@ -176,6 +207,10 @@ class _Builder:
             raise doc.wrong((), text)
         if kind == "Node":
             self._nodes.add(doc)
+        elif kind == "Namespace":
+            self._namespaces.add(doc)
+        elif kind in {priorities.KIND, _BUDGET}:  # PriorityClasses are read before
+            self.scenario.has_budgets |= kind == _BUDGET
         elif kind == "Pod":
             check_keys(doc, kubernetes_keys.POD)
             times, name = times_of(doc), name_of(doc)
@@ -250,7 +285,7 @@ class _Builder:
             raise doc.wrong((*place, "spec", "containers"), "is missing: a pod has at least one")
         key = f"{namespace}/{name}"
         metadata = replace(pod.metadata, name=name, namespace=namespace, uid=key)
-        pod = replace(pod, metadata=metadata)
+        pod = self._classes.applied(replace(pod, metadata=metadata), _spec(doc, place))
         try:
             requests_of(pod)
         except RequestError as err:
@@ -275,7 +310,8 @@ class _Builder:
             raise doc.wrong(("metadata", "name"), f"pod {key} is defined twice at {at}s")
         self._pods[key] = at, delete
         self._note(doc, place, pod)
-        self.scenario.pods.append(PodEvent(at, delete, pod))
+        returns = bool(place) or pod.has_controller
+        self.scenario.pods.append(PodEvent(at, delete, pod, returns))
 
     def _unbound(self, pod: Pod) -> Pod:
         if not (self._places_again and pod.node and asks_for_share(pod)):
@@ -294,9 +330,7 @@ class _Builder:
 
     def _note(self, doc: Document, place: Path, pod: Pod) -> None:
         """Count what the pod uses that kube-scheduler decides by, and that is not simulated."""
-        value: Any = doc.value
-        for part in (*place, "spec"):
-            value = value.get(part) or {}
+        value = _spec(doc, place)
         if pod.node:
             if value.get("resourceClaims"):
                 text = "uses resource claims (DRA), whose devices are not in the files"
@@ -316,8 +350,7 @@ class _Builder:
             "volumes": value.get("volumes"),
             "resource claims": value.get("resourceClaims"),
             "host ports": any(isinstance(port, dict) and port.get("hostPort") for port in ports),
-            "priorityClassName (write spec.priority; 0 was assumed)": value.get("priorityClassName")
-            and pod.spec.priority is None,
+            _NO_CLASS: value.get("priorityClassName") and pod.spec.priority is None,
         }
         self.scenario.named.update(text for text, is_there in there.items() if is_there)
 
@@ -329,6 +362,14 @@ def _source_of(doc: Document) -> Source | None:
         if group == name and version in versions:
             return source
     return None
+
+
+def _spec(doc: Document, place: Path) -> dict[str, Any]:
+    """Return the spec of a pod, or of the template at ``place``, as it is written."""
+    value: Any = doc.value
+    for part in (*place, "spec"):
+        value = value.get(part) or {}
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:

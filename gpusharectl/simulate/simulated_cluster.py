@@ -4,19 +4,17 @@ gpushare.placement decides and gpushare.ledger counts, as in the extender. Of ku
 rules only those in gpushare.placement apply: taints, selectors, required node affinity, amounts.
 """
 
-import heapq
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
 from gpushare.annotations import pod_annotations
+from gpushare.answers.queue.lacking import Lacking
 from gpushare.cards.model import Card, Inventory, Request, Share
-from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.scarcity import NOT_KNOWN, Left
 from gpushare.errors import RequestError
@@ -35,8 +33,7 @@ from gpushare.objects.pod_requests import (
     resources_used,
 )
 from gpushare.placement import card_choice, node_constraints, verdict
-from gpushare.placement.card_choice import FreeCards, why_not_card
-from gpushare.placement.fragmentation import fragmentation
+from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import (
     OfferedResources,
     free_resources,
@@ -44,46 +41,22 @@ from gpushare.placement.node_resources import (
     left_of,
 )
 from gpushare.placement.rank import Policies
-from gpushare.placement.reasons import NO_CARDS, Reason
+from gpushare.placement.reasons import Reason
 from gpushare.placement.scarcity_learner import ScarcityLearner
 from gpushare.placement.verdict import Look
-from gpushare.placement.verdict_cache import Judge, VerdictCache
-from gpusharectl.simulate import view
+from gpushare.placement.verdict_cache import Judge, VerdictCache, Verdicts
+from gpushare.quota.namespaces import Namespaces
+from gpushare.quota.quotas import Quotas
+from gpushare.quota.use import NamespaceUse
 from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
 from gpusharectl.simulate.other_systems.occupancy import Occupancy
+from gpusharectl.simulate.shown_nodes import ShownNodes
 
-NODES_SHOWN: Final = 5  # of those on which a Pending pod does not fit
-_TOO_LITTLE: Final = "node has too little allocatable left of "
+TOO_LITTLE: Final = "node has too little allocatable left of "
 _BY_KUBERNETES: Final = "node.kubernetes.io/"  # taints that Kubernetes itself sets
 # Of a node that does not state its amount.
 _PLENTY: Final = {"cpu": 10**6, "memory": "1Pi", "ephemeral-storage": "1Pi", "pods": 10**6}
-
-
-class _Sum(NamedTuple):
-    """A node's part of the sums; ``free`` by card, ``wanted`` by pod and card."""
-
-    units: int
-    used: int
-    free: tuple[int, ...]
-    wanted: tuple[int, ...]
-
-
-class _Why(NamedTuple):
-    """Why a pod does not fit on a node; sorts by how near it comes to fitting."""
-
-    is_kept_off: bool
-    free: int  # of the GPU with most, negated
-    name: str
-    text: str
-
-
-@dataclass(slots=True)
-class Reasons:
-    """By node, why pods with equal requests are Pending, after the change ``seen``."""
-
-    seen: int = 0
-    nodes: dict[str, _Why] = field(default_factory=dict)
 
 
 def why_no_room(node: Node) -> str:
@@ -104,6 +77,10 @@ class SimulatedCluster:
     def __init__(self, unit_mib: int, policies: Policies) -> None:
         self.unit_mib, self.policies = unit_mib, policies
         self.ledger = Ledger()
+        self.namespaces = Namespaces()
+        self.namespace_use = NamespaceUse(self.ledger, _namespace_of)
+        self.quotas = Quotas(self.namespaces, self.ledger, self.namespace_use, self.request_of)
+        self.lacking = Lacking(self.namespaces, self.namespace_use, self.quotas)
         self.use = ResourceUse()
         self.offered = OfferedResources()
         self.groups = Groups()
@@ -113,8 +90,7 @@ class SimulatedCluster:
         self._pods: dict[str, dict[str, Pod]] = {}  # bound ones, by node and uid
         self._bound: dict[str, Pod] = {}  # the same, by uid
         self._rooms: dict[str, Amounts] = {}
-        self._views: dict[str, view.Node] = {}
-        self._sums: dict[str, _Sum] = {}
+        self.shown = ShownNodes(self.ledger, self.sharing, self._why_shut)
         self.others = Occupancy()
         self.unknown = Notes()
         self._shares: dict[str, tuple[str, ...]] = {}  # in the ledger, by the pod's uid
@@ -198,7 +174,7 @@ class SimulatedCluster:
     def count(self, pod: Pod) -> None:
         """Count what a pod requests that comes."""
         with suppress(RequestError):  # placing it says what is wrong
-            self._mix.add(verdict.request_of(pod, self.policies), pod.metadata.namespace)
+            self._mix.add(self.request_of(pod), pod.metadata.namespace)
 
     def learn(self) -> None:
         """Learn what is scarce now, as the extender does once a second."""
@@ -207,15 +183,26 @@ class SimulatedCluster:
             self.scarcity = self._learner.now
             deque(self._index.renewing(), maxlen=0)
 
+    def request_of(self, pod: Pod) -> Request:
+        """Return what a pod requests; RequestError if no node can ever grant it."""
+        return verdict.request_of(pod, self.policies)
+
+    def verdicts(self, request: Request) -> Verdicts:
+        """Return what the GPUs of each node say to a request."""
+        return self._index.of(request)
+
     def place(self, pod: Pod) -> Pod | None:
         """Bind the pod to the best node; return it with its decision, None if it does not fit.
 
         Raises RequestError if no node can ever grant its request.
         """
-        request = verdict.request_of(pod, self.policies)
-        asked = requests_of(pod)
-        for _, _, _, name in self._index.of(request).ranks:
-            if self._why_kept_off(pod, asked, name):
+        request, asked = self.request_of(pod), requests_of(pod)
+        full = self.quotas.why_not(pod, request)
+        if isinstance(full, Reason):
+            return None
+        barred = self.namespace_use.nodes_with(full)
+        for _, _, _, name in self.verdicts(request).ranks:
+            if name in barred or self.why_kept_off(pod, asked, name):
                 continue
             bound = self._bind_on(pod, name, request)
             assert bound is not None, "a node that fits has cards"  # noqa: S101
@@ -226,7 +213,7 @@ class SimulatedCluster:
         """Bind the pod to a node with GPUs as if it ran there already, also if it is cordoned."""
         if insufficient(self._room(name), requests_of(pod)):
             return None
-        return self._bind_on(pod, name, verdict.request_of(pod, self.policies))
+        return self._bind_on(pod, name, self.request_of(pod))
 
     def place_in(self, pod: Pod, slot: Slot) -> Pod:
         """Bind the pod to the node and GPUs of a slot that was planned for it."""
@@ -235,7 +222,7 @@ class SimulatedCluster:
         else:
             cards = self.account(slot.node).inventory.cards
             chosen = tuple(card for card in cards if card.uuid in slot.cards)
-            request = verdict.request_of(pod, self.policies)
+            request = self.request_of(pod)
             bound = self._decided(pod, slot.node, request, chosen)
         self.bind(bound)
         return bound
@@ -268,82 +255,6 @@ class SimulatedCluster:
     def sharing(self) -> list[str]:
         """Return the names of the nodes that share GPUs, or try to, in order."""
         return sorted({*self.ledger.nodes(), *self.closed})
-
-    def nodes(self, touched: Iterable[str] = ()) -> tuple[view.Node, ...]:
-        """Return every node that shares GPUs, or tries to, with all its GPUs."""
-        here = set(touched)
-        found = []
-        for name in self.sharing():
-            made = self._views.get(name)
-            if made is None:
-                made = self._views[name] = self._view(name)
-            found.append(replace(made, touched=True) if name in here else made)
-        return tuple(found)
-
-    def why_waits(
-        self, pod: Pod, waiting: tuple[view.WaitingPod, ...], before: Reasons, sentence: str
-    ) -> view.Waiting:
-        """Explain by node and GPU why pods like this one are Pending; may raise RequestError.
-
-        ``before`` has the previous reasons, and is updated; ``sentence`` sums them up.
-        """
-        request = verdict.request_of(pod, self.policies)
-        self._update(before, pod, request)
-        reasons = Counter(each.text for each in before.nodes.values())
-        nearest = heapq.nsmallest(NODES_SHOWN, before.nodes.values())
-        return view.Waiting(
-            pods=waiting,
-            priority=pod.priority,
-            units=request.units,
-            cards=request.card_count,
-            units_per_card=request.units_per_card,
-            says="",
-            sentence=sentence,
-            reasons=dict(sorted(reasons.items(), key=lambda each: (-each[1], each[0]))),
-            nodes=tuple(self._node_why(each.name, each.text, request) for each in nearest),
-            nodes_left_out=len(before.nodes) - len(nearest),
-        )
-
-    def _update(self, before: Reasons, pod: Pod, request: Request) -> None:
-        changes = self.ledger.changes
-        changed = changes.since(before.seen) if before.nodes else None
-        verdicts, asked = self._index.of(request), requests_of(pod)
-        for name in self.sharing() if changed is None else changed:
-            account = self.ledger.account(name)
-            if account is None and name not in self.closed:
-                before.nodes.pop(name, None)
-                continue
-            kept_off = self._why_kept_off(pod, asked, name)
-            largest = account.largest_free[0] if account and account.largest_free else 0
-            found = "" if name in verdicts.fits else verdicts.rejected.get(name, NO_CARDS).text
-            if found and kept_off == _TOO_LITTLE + RESOURCE_MEMORY:
-                kept_off = ""  # the GPUs tell more than their sum
-            before.nodes[name] = _Why(bool(kept_off), -largest, name, kept_off or found)
-        before.seen = changes.now
-
-    def sums(self) -> tuple[int, int, int, float]:
-        """Return units, used units, the most free on one usable GPU, and fragmentation."""
-        free: Counter[int] = Counter()
-        wanted: Counter[int] = Counter()
-        units = used = 0
-        for name in self.ledger.nodes():
-            here = self._sums.get(name)
-            if here is None:
-                here = self._sums[name] = self._sum(name)
-            units += here.units
-            used += here.used
-            free.update(here.free)
-            wanted.update(here.wanted)
-        return units, used, max(free, default=0), round(fragmentation(free, wanted), 4)
-
-    def _sum(self, name: str) -> _Sum:
-        account = self.account(name)
-        return _Sum(
-            sum(entry.card.units for entry in account.cards),
-            sum(entry.card.units - entry.free for entry in account.cards),
-            account.largest_free,
-            tuple(s.units for s in self.ledger.shares(name) if not s.is_unplaced),
-        )
 
     def account(self, name: str) -> NodeAccount:
         """Return the GPUs of a node that has some."""
@@ -390,8 +301,7 @@ class SimulatedCluster:
         self.ledger.changes.add(name)
         self._rooms.pop(name, None)
         self._open.pop(name, None)
-        self._views.pop(name, None)
-        self._sums.pop(name, None)
+        self.shown.changed(name)
 
     def _names(self) -> Iterator[str]:
         return chain(self.ledger.nodes(), self.closed)
@@ -417,14 +327,14 @@ class SimulatedCluster:
                 known = self._open[name] = cards, every
             yield known
 
-    def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
+    def why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
         """Return which of kube-scheduler's own rules excludes the node."""
         node = self._nodes[name]
         rules = node_constraints.why_not(pod, node)
         if rules:
             return rules[0]
         missing = insufficient(self._room(name), asked)
-        return _TOO_LITTLE + ", ".join(missing) if missing else ""
+        return TOO_LITTLE + ", ".join(missing) if missing else ""
 
     def _room(self, name: str) -> Amounts:
         room = self._rooms.get(name)
@@ -434,50 +344,10 @@ class SimulatedCluster:
             room = self._rooms[name] = free_resources(self._nodes[name], used, offered=self.offered)
         return room
 
-    def _node_why(self, name: str, text: str, request: Request) -> view.NodeWhy:
-        account = self.ledger.account(name)
-        if account is None:
-            return view.NodeWhy(name, text, ())
-        found = []
-        for entry in account.cards:
-            reason = why_not_card(account, entry, request, self.unit_mib)
-            why = reason.text if reason is not None else ""
-            found.append(view.CardWhy(entry.card.index, entry.free, why))
-        return view.NodeWhy(name, text, tuple(found))
+    def _why_shut(self, name: str) -> str:
+        is_cordoned = self._nodes[name].spec.unschedulable
+        return self._wrong.get(name) or ("unschedulable" if is_cordoned else "")
 
-    def _view(self, name: str) -> view.Node:
-        # In order of arrival: each keeps its place in the bar.
-        shares = list(self.ledger.shares(name))
-        account = self.ledger.account(name)
-        node = self._nodes[name]
-        closed = self._wrong.get(name) or ("unschedulable" if node.spec.unschedulable else "")
-        found = []
-        for entry in account.cards if account is not None else ():
-            here = [share for share in shares if entry.card.uuid in share.cards]
-            found.append(
-                view.Card(
-                    index=entry.card.index,
-                    uuid=entry.card.uuid,
-                    model=entry.card.model,
-                    health=entry.card.health.value,
-                    cordoned=entry.card.is_cordoned,
-                    units=entry.card.units,
-                    used=entry.used,
-                    free=entry.free,
-                    pods=tuple(view.Share(s.namespace, s.name, s.units) for s in here),
-                )
-            )
-        unplaced = [
-            view.Unplaced(s.namespace, s.name, s.units, s.why_unplaced, not s.starts_nowhere)
-            for s in shares
-            if s.is_unplaced
-        ]
-        return view.Node(
-            name=name,
-            units=sum(card.units for card in found),
-            used=sum(card.units - card.free for card in found),
-            closed=closed,
-            touched=False,
-            cards=tuple(found),
-            unplaced=tuple(unplaced),
-        )
+
+def _namespace_of(uid: str) -> str:
+    return uid.partition("/")[0]

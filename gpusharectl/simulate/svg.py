@@ -7,6 +7,7 @@ from itertools import count
 from textwrap import wrap
 from typing import Final
 
+from gpushare.answers import gang_rows
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 
@@ -130,13 +131,15 @@ def _label(pod: view.Share, x: float, y: int, wide: float) -> str:
 
 
 def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
-    for group in step.waiting:
+    for row in gang_rows.rows(step.waiting):
+        group = row[0]
         if group.says:
-            yield "w", f"{view.pending(group)}: {group.says}"
+            yield "w", f"{view.pending(row)}: {group.says}"
             continue
-        yield "w", f"{view.pending(group)}: {view.needs(group, step.unit_mib)}"
+        needs = view.needs(group, step.unit_mib) if group.nodes else view.why(step, row)
+        yield "w", f"{view.pending(row)}: {needs}"
         for node in group.nodes[:_REASONS]:
-            yield "m", f"{node.name}: {node.why}"
+            yield "m", f"{node.name}: {node.why or view.room(node, group)}"
         left = group.nodes_left_out + max(0, len(group.nodes) - _REASONS)
         if left:
             yield "m", f"and {counted(left, 'more node')}"

@@ -1,9 +1,11 @@
 """The steps of a simulation, as in ``-o json`` and for all pictures."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from gpushare.answers import gang_rows
 from gpushare.answers.gangs import GangView
 from gpushare.text.amounts import free_gib, needed_gib
 
@@ -68,10 +70,11 @@ class Node(_View, frozen=True):
 
 
 class Happened(_View, frozen=True):
-    """``what``: placed, waits, refused, bound, deleted, gave-up, node.
+    """``what``: placed, waits, refused, bound, deleted, evicted, gave-up, node, namespace.
 
     ``bound`` is a pod that is on a node by the file; ``gave-up`` one that was deleted while
-    Pending. ``units`` are of each of ``cards`` (indexes). ``waited`` is in seconds.
+    Pending. ``text`` of an evicted pod says for whom. ``units`` are of each of ``cards`` (indexes).
+    ``waited`` is in seconds, ``gang`` that of the pod.
     """
 
     what: str
@@ -82,6 +85,7 @@ class Happened(_View, frozen=True):
     units: int = 0
     waited: int = 0
     text: str = ""
+    gang: str = ""
 
 
 class CardWhy(_View, frozen=True):
@@ -93,11 +97,15 @@ class CardWhy(_View, frozen=True):
 
 
 class NodeWhy(_View, frozen=True):
-    """``why`` of kube-scheduler's own rules or of the extender's filter."""
+    """``why`` of kube-scheduler's own rules or of the extender's filter.
+
+    Without one, ``room`` of the pods fit there.
+    """
 
     name: str
     why: str
     cards: tuple[CardWhy, ...]
+    room: int = 0
 
 
 class WaitingPod(_View, frozen=True):
@@ -111,7 +119,8 @@ class Waiting(_View, frozen=True):
 
     ``sentence`` continues ``POD is Pending:`` as in explain; ``says`` is the error if no node could
     ever run them. ``reasons`` to number of nodes; ``nodes`` are
-    the nearest to fitting, ``nodes_left_out`` counts the others.
+    the nearest to fitting, ``nodes_left_out`` counts the others. ``gang`` is that of the pods, and
+    ``own`` what the sentence says of a pod by itself.
     """
 
     pods: tuple[WaitingPod, ...]
@@ -124,6 +133,21 @@ class Waiting(_View, frozen=True):
     reasons: dict[str, int]
     nodes: tuple[NodeWhy, ...]
     nodes_left_out: int
+    gang: str = ""
+    own: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return self.pods[0].namespace
+
+
+class QuotaUse(_View, frozen=True):
+    """What a namespace uses of its quota; of that for a ``model`` of GPU, if it is not empty."""
+
+    namespace: str
+    model: str
+    used: int
+    limit: int
 
 
 class Step(_View, frozen=True):
@@ -144,6 +168,7 @@ class Step(_View, frozen=True):
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...]
     gangs: tuple[GangView, ...] = ()
+    quotas: tuple[QuotaUse, ...] = ()
 
 
 class GainPart(_View, frozen=True):
@@ -195,14 +220,23 @@ class Tail(_View, frozen=True):
 
 
 class Head(_View, frozen=True):
-    """The settings of all steps. ``not_simulated`` is what else a real cluster decides by."""
+    """The settings of all steps.
+
+    ``left_out`` is what the scenario has, or would need, and is not simulated: a cluster may decide
+    otherwise. ``not_simulated`` is what is not in any scenario.
+    """
 
     version: int
     unit_mib: int = msgspec.field(name="unitMiB")
     node_policy: str
     card_policy: str
+    left_out: tuple[str, ...]
     not_simulated: tuple[str, ...]
     ignored: tuple[str, ...]
+
+
+def left_out(texts: Sequence[str]) -> str:
+    return f"Not simulated here: {'; '.join(texts)}."
 
 
 def placed(step: Step) -> Placed:
@@ -217,7 +251,20 @@ def nearest(step: Step, most: int) -> tuple[Node, ...]:
     return tuple(sorted(chosen[:most], key=lambda node: node.name))
 
 
-def described(happened: Happened, unit_mib: int) -> str:
+def lines(step: Step) -> list[str]:
+    """Describe in a line each thing that happened; all members of a gang that wait in one."""
+    found = []
+    for row in gang_rows.rows(step.happened, lambda each: each.what == "waits"):
+        first = row[0]
+        if len(row) > 1:
+            name = _short(first.namespace, first.gang)
+            found.append(f"? {gang_rows.subject(name, len(row))} is Pending")
+        else:
+            found.append(_described(first, step.unit_mib))
+    return found
+
+
+def _described(happened: Happened, unit_mib: int) -> str:
     """Describe in a line one thing that happened."""
     cards = ", ".join(map(str, happened.cards))
     on = f"{happened.node}, GPU{'s' * (len(happened.cards) > 1)} {cards}"
@@ -235,6 +282,10 @@ def described(happened: Happened, unit_mib: int) -> str:
             return f"+ {name} is on {where} ({amount}){text}"
         case "deleted":
             return f"- {name} is deleted from {where} ({amount})"
+        case "evicted":
+            return f"- {name} is evicted from {where} ({amount}) for {happened.text}"
+        case "namespace":
+            return f"* namespace {happened.namespace} {happened.text}"
         case "gave-up":
             return f"- {name} is deleted while Pending{after}"
         case "node":
@@ -265,12 +316,39 @@ def needs(group: Waiting, unit_mib: int) -> str:
     return f"needs {amount} on one GPU"
 
 
-def pending(group: Waiting, most: int = 3) -> str:
-    """Name the pods that are Pending for the same reasons."""
-    names = [_short(pod.namespace, pod.name) for pod in group.pods]
+def pending(row: Sequence[Waiting], most: int = 3) -> str:
+    """Name the pods that are Pending for the same reasons, or their gang."""
+    pods = [pod for group in row for pod in group.pods]
+    if gang := row[0].gang:
+        return f"{gang_rows.subject(_short(pods[0].namespace, gang), len(pods))} is Pending"
+    names = [_short(pod.namespace, pod.name) for pod in pods]
+    return f"{listed(names, most)} {'are' if len(names) > 1 else 'is'} Pending"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
     more = len(names) - most
-    listed = ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-    return f"{listed} {'are' if len(names) > 1 else 'is'} Pending"
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def why(step: Step, row: Sequence[Waiting]) -> str:
+    """Return what pods of a row wait for, in one paragraph."""
+    first = row[0]
+    if not first.gang:
+        return first.sentence
+    key = first.namespace, first.gang
+    said = next((each.text for each in step.gangs if (each.namespace, each.name) == key), "")
+    return gang_rows.text(said, [(group.pods[0].name, group.own) for group in row])
+
+
+def room(node: NodeWhy, group: Waiting) -> str:
+    """Describe a node on which there is room, although the pods are Pending."""
+    return f"has room for {node.room} of its members" if group.gang else "has room for it"
+
+
+def quota(found: QuotaUse, unit_mib: int) -> str:
+    used, limit = needed(found.used, unit_mib), free(found.limit, unit_mib)
+    of = f" of {found.model}" if found.model else ""
+    return f"quota of namespace {found.namespace}{of}: {used} of {limit} used"
 
 
 def _short(namespace: str, name: str) -> str:

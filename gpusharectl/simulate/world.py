@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
-from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
+from gpushare.answers.queue.entries import NoQueue, QueueStates
+from gpushare.answers.queue.lacking import Lacking
+from gpushare.answers.queue.over_quota import OverQuota
 from gpushare.cards.model import Request
 from gpushare.demand.scarcity import Scarcity
 from gpushare.groups.group import Group
@@ -17,17 +19,31 @@ from gpushare.placement.reasons import Reason
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 
 
+class SimulatedQueue(NoQueue):
+    """The quotas, without positions. Implements QueueStates."""
+
+    def __init__(self, lacking: Lacking) -> None:
+        self._lacking = lacking
+
+    def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
+        return self._lacking.over_quota(pod, request)
+
+    def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
+        return self._lacking.full_models(pod, request)
+
+
 class SimulatedWorld:
     """What is known of the bound pods, the nodes and their GPUs."""
 
     preemptions: PreemptionStates = NO_PREEMPTIONS
-    queue: QueueStates = NO_QUEUE
 
     def __init__(self, cluster: SimulatedCluster, gangs: GangStates = NO_GANGS) -> None:
+        self.queue: QueueStates = SimulatedQueue(cluster.lacking)
         self._cluster, self.gangs = cluster, gangs
         self.unit_mib, self.ledger = cluster.unit_mib, cluster.ledger
         self.policies, self.groups = cluster.policies, cluster.groups
         self.group_of, self.requests_used = cluster.groups.of, cluster.use.requests_of
+        self.request_of = cluster.request_of
 
     @property
     def scarcity(self) -> Scarcity:
@@ -35,9 +51,6 @@ class SimulatedWorld:
 
     def pod(self, uid: str) -> Pod | None:
         return self._cluster.pod(uid)
-
-    def request_of(self, pod: Pod) -> Request:
-        return verdict.request_of(pod, self.policies)
 
     def node(self, name: str) -> Node | None:
         return self._cluster.node(name)

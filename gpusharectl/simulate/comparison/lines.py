@@ -13,9 +13,11 @@ from gpusharectl.simulate.comparison.runs import Comparison
 
 def draw(found: Comparison) -> Iterator[Text]:
     """Yield the table, and what to know about it."""
+    if found.left_out:
+        yield Text(view.left_out(found.left_out), "yellow")
     unit = f"One unit of {RESOURCE_MEMORY} is {view.unit_name(found.unit_mib)}"
     yield Text(f"{unit}; GPUs by {found.card_policy}.", "dim")
-    yield Text(f"Not simulated: {', '.join(found.not_simulated)}.", "dim")
+    yield Text(f"Never simulated: {', '.join(found.not_simulated)}.", "dim")
     if found.placed_again:
         pods = counted(found.placed_again, "bound pod")
         yield Text(f"Placed again, by priority and then by age: {pods}.", "dim")

@@ -42,6 +42,7 @@ class Comparison(msgspec.Struct, rename="camel", frozen=True):
     version: int
     unit_mib: int = msgspec.field(name="unitMiB")
     card_policy: str
+    left_out: tuple[str, ...]
     not_simulated: tuple[str, ...]
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -67,6 +68,7 @@ def compare(scenario: Scenario, policies: Sequence[NodePolicy], card: CardPolicy
         version=view.VERSION,
         unit_mib=scenario.unit_mib,
         card_policy=head.card_policy,
+        left_out=head.left_out,
         not_simulated=head.not_simulated,
         ignored=head.ignored,
         unknown=tail.unknown,

@@ -94,13 +94,17 @@ class Replay:
             self._charted.append((view.clock(step.at), Sample(step.at, used, total, pending)))
         return self._shown
 
+    def _warning(self) -> Iterator[str]:
+        if left_out := self._run.head.left_out:
+            yield view.left_out(left_out)
+
     def _played(self, step: view.Step) -> Played:
         return Played(
             step.number,
             self.count,
             view.clock(step.at),
             step.at,
-            [view.described(each, step.unit_mib) for each in step.happened],
+            [*self._warning(), *view.lines(step)],
             [f"{namespace}/{name}" for _, namespace, name in view.placed(step)],
         )
 

@@ -58,7 +58,7 @@ def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
     )
     assert "n1: no single GPU has enough free aliyun.com/gpu-mem" in shown
     assert "GPU 0 has 4 GiB free, GPU 1 has 4 GiB free" in shown
-    assert "Not simulated: kube-scheduler's own scores" in shown
+    assert "Never simulated: kube-scheduler's own scores" in shown
     assert "\x1b" not in shown
 
 
@@ -190,7 +190,7 @@ def test_examples_are_listed_and_run_from_anywhere(tmp_path, monkeypatch):
     names = [line.split()[0] for line in simulate("--list-examples").splitlines()]
     assert "filter" in names
     for name in names:
-        assert "Not simulated" in simulate("--example", name)
+        assert "Never simulated" in simulate("--example", name)
     assert "? notebook-2 is Pending" in simulate("--example", "filter", "--step", "3")
 
 

@@ -11,6 +11,8 @@ from gpusharectl.simulate.scenario import build
 from tests.unit.gpusharectl.simulate.test_command import simulate
 from tests.unit.gpusharectl.simulate.test_run import waiting, where
 
+KUBERNETES = {"v1", "apps/v1", "batch/v1", "scheduling.k8s.io/v1"}
+
 
 def steps(name):
     """The steps of an example by their time."""
@@ -129,4 +131,20 @@ def test_every_example_has_a_title_and_is_what_kubernetes_takes(name, title):
     assert title
     assert not title.startswith("#")
     for document in read(name, examples.content(name)):
-        assert document.value["apiVersion"] in {"v1", "apps/v1", "batch/v1"}
+        assert document.value["apiVersion"] in KUBERNETES
+
+
+def test_quota_a_gang_waits_with_free_gpus_and_the_smaller_share_comes_first():
+    at = steps("quota")
+    assert (where(at[0]), len(waiting(at[0]))) == ({}, 4)
+    assert sorted(where(at[10])) == ["notebook-1"]
+    assert {"ddp-1", "ddp-4"} <= where(at[60]).keys()
+    assert waiting(at[180]) == ["notebook-2", "llama-2"]
+    assert waiting(at[240]) == ["notebook-2"]
+
+
+def test_preemption_ends_no_more_than_is_needed_and_no_equals():
+    at = steps("preemption")
+    assert [each.name for each in at[10].happened] == ["train-3", "train-4", "llama"]
+    assert waiting(at[20]) == ["train-3", "train-4", "evaluate"]
+    assert waiting(at[3600]) == ["evaluate"]

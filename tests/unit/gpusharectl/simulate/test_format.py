@@ -254,7 +254,7 @@ def test_what_decides_nothing_here_is_counted_and_named():
 def test_what_kube_scheduler_also_decides_by_is_named():
     text = f"{POD}  volumes: [{{name: v}}]\n  priorityClassName: high\n"
     assert sorted(scenario(text).named) == [
-        "priorityClassName (write spec.priority; 0 was assumed)",
+        "priorityClassName (add the PriorityClass, or write spec.priority; 0 was assumed)",
         "volumes",
     ]
 

@@ -286,6 +286,6 @@ def test_a_resource_that_no_node_offers_is_no_obstacle_and_is_named():
     licensed = pod_text("p", 8).replace("gpu-mem: 8}", "gpu-mem: 8, example.com/license: 1}")
     texts = (node_text("n", "1 x 16"), licensed)
     made = Run(build(read("f.yaml", "---\n".join(texts).encode())), BINPACK)
-    assert made.head.not_simulated[-1] == "resources that no node offers (1 pod)"
+    assert made.head.left_out[-1] == "resources that no node offers (1 pod)"
     (step,) = made.steps()
     assert where(step) == {"p": ("n", [0])}

@@ -1,0 +1,32 @@
+"""Find whom a pod or gang of a simulation would have evicted (pure)."""
+
+from gpushare.placement.reasons import Reason
+from gpushare.planning.ask import Ask
+from gpushare.preemption.model import Preemption, Rules
+from gpushare.preemption.search import VictimSearch
+from gpushare.process.time_slices import run_all
+from gpusharectl.simulate.simulated_cluster import SimulatedCluster
+from gpusharectl.simulate.world import SimulatedWorld
+
+_NEVER = "Never"
+
+
+class Preempting:
+    """Searches as the extender does, with its default rules and without PodDisruptionBudgets."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster, self._search = cluster, VictimSearch(SimulatedWorld(cluster))
+
+    def find(self, ask: Ask) -> Preemption | None:
+        """Return whom to evict so that the members fit; None if that is not possible or allowed."""
+        quotas, members = self._cluster.quotas, ask.members
+        lowest = min((pod.priority for pod in self._cluster.bound()), default=None)
+        if lowest is None or min(pod.priority for pod in members) <= lowest:
+            return None
+        limited = quotas.limited(ask)
+        if isinstance(limited, Reason) or any(p.spec.preemption_policy == _NEVER for p in members):
+            return None
+        found = run_all(self._search.find(limited, Rules()))
+        if not isinstance(found, Preemption) or not found.victims:
+            return None
+        return None if quotas.exceeding(limited, found.plan.slots) else found
