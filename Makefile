@@ -70,6 +70,7 @@ lint: setup  ## check style, types, import rules, generated code and documents
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
 	$(RUN) python -m reference --check
+	$(RUN) python -m monitoring --check
 
 bench: setup  ## measure every cost against its lower bound, in one table, 6 minutes (root, Linux)
 	$(RUN) python -m bench

@@ -361,7 +361,9 @@ def test_monitoring_is_that_of_the_folder_and_opens_the_listener():
     assert rule["spec"] == yaml.safe_load((folder / "rules.yaml").read_text())
     dashboard = of_kind(objects, "ConfigMap", "gpushare-dashboard")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert dashboard["data"] == {"gpushare.json": (folder / "dashboard.json").read_text()}
+    files = list((folder / "dashboards").glob("*.json"))
+    assert dashboard["data"] == {each.name: each.read_text() for each in files}
+    assert len(files) == 2
     reading = configuration(objects).listen.reading
     assert reading is not None
     assert (reading.port, reading.access) == (29768, "review")

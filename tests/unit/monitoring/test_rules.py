@@ -12,19 +12,12 @@ from gpushare.placement import reasons
 from tests.markdown import anchors
 from tests.metrics_table import table
 from tests.unit.monitoring.busy_cluster import BUSY
-from tests.unit.monitoring.expressions import problems
+from tests.unit.monitoring.expressions import FOLDER, RECORDED, RULES, problems
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "monitoring"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCUMENTATION = f"{PROJECT['urls']['Documentation'].replace('/tree/', '/blob/')}/"
-RULES = [
-    rule
-    for group in yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
-    for rule in group["rules"]
-]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
-RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 SEVERITIES = {"critical", "warning", "info"}
 
 
@@ -74,7 +67,7 @@ def test_the_busy_cluster_has_every_metric_that_alerts_ask_for():
 
 
 def test_rules_ask_only_for_what_there_is():
-    wrong = {rule["expr"]: list(problems(rule["expr"], table(), RECORDED)) for rule in RULES}
+    wrong = {rule["expr"]: list(problems(rule["expr"], table())) for rule in RULES}
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
@@ -95,16 +88,3 @@ def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name):
     assert url.startswith(DOCUMENTATION)  # a message elsewhere has no relative links
     document, anchor = url.removeprefix(DOCUMENTATION).split("#")
     assert anchor in anchors(ROOT / "docs" / document), f"{document} has no section {anchor}"
-
-
-def test_the_document_names_every_alert_with_its_severity():
-    lines = re.findall(
-        r"^\| (\w+) \| .* \| (`Gpushare.*) \|$",
-        (ROOT / "docs/monitoring.md").read_text(),
-        re.MULTILINE,
-    )
-    listed = {severity: re.findall(r"`(\w+)`", names) for severity, names in lines}
-    assert listed == {
-        severity: [name for name, rule in ALERTS.items() if rule["labels"]["severity"] == severity]
-        for severity in ("critical", "warning", "info")
-    }
