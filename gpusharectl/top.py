@@ -37,8 +37,8 @@ from gpusharectl.terminal.renamed import RenamedChoice
 
 FORMAT_VERSION: Final = 1
 HOW: Final = (
-    "add the component process-memory (plugin.processMemory: true; docs/install.md); it lets the "
-    "plugin see the host's processes"
+    "add the component process-memory (plugin.processMemory: true); it lets the plugin see the "
+    "host's processes"
 )
 SEE_PAGE: Final = (
     "`gpushare page -n NAMESPACE` shows what the pods of one namespace use, with the address in "

@@ -1,6 +1,6 @@
 """Generates blocks of the documents from the code: ``python -m reference [--check]``.
 
-A document has ``<!-- generated: NAME WORDS -->`` before a block and ``<!-- end -->`` after it. Text
+A document has ``<!--generated:NAME WORDS-->`` before a block and ``<!--end-->`` after it. Text
 outside of blocks is written by hand. ``--check`` writes nothing and fails, naming the documents, if
 a block differs from what the code says now.
 """
@@ -12,16 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from reference import command_line, metrics, settings
+from reference import command_line, findings, metrics, settings
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-_BLOCK: Final = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK: Final = re.compile(r"(<!--generated:(.+?)-->\n).*?(<!--end-->)", re.DOTALL)
 BLOCKS: Final[dict[str, Callable[..., str]]] = {
     "commands": command_line.commands,
     "common-options": command_line.common_options,
     "metrics": metrics.table,
     "extender-configuration": settings.extender,
     "plugin-flags": settings.plugin,
+    "about": findings.about,
+    "findings": findings.names,
 }
 
 

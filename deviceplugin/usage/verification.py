@@ -25,6 +25,7 @@ from deviceplugin.usage.rules import MIB, NOT_READ, ContainerUse, Usage
 from gpushare.cards.placement_policy import requires_limit
 from gpushare.clock import Clock
 from gpushare.contract import BY_DRIVER, ENV_CARD_UUID, ENV_ENFORCED, ENV_MEMORY_LIMIT
+from gpushare.text.manual import manual
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ def _text(use: ContainerUse, given: Given) -> str:
     amount = "no limit" if given.mib is None else f"{given.mib} MiB"
     return (
         f"container {use.container} was given {amount} of GPU {use.uuid}, and {found}: "
-        f"see docs/isolation.md, When a limit is missing"
+        f"see {manual('isolation.md#when-a-limit-is-missing')}"
     )
 
 

@@ -12,6 +12,7 @@ from extender.binding.timing import WRITE_SECONDS
 from extender.settings.listeners import Address
 from gpushare.errors import SettingsError
 from gpushare.kube.lease import DRIFT, Elector
+from gpushare.text.manual import manual
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,8 @@ def require_single_replica() -> None:
         raise SettingsError(
             f"leaderElection is missing although {ADDRESS_VARIABLE} is set, so there may be other "
             "replicas, and each would decide on its own: add leaderElection to the configuration "
-            "(docs/install.md), or remove the variable if there is one replica"
+            f"({manual('reference/settings.md#the-configuration-file')}), or remove the variable "
+            "if there is one replica"
         )
 
 

@@ -30,7 +30,7 @@ _LABELS: Final = re.compile(
     r" ([0-9]+(?:\.[0-9]+)?(?:e\+[0-9]{1,2})?)"
 )
 NOT_ENABLED: Final = (
-    "not measured. To enable it, add the component process-memory (docs/install.md)."
+    "not measured. To enable it, add the component process-memory (plugin.processMemory: true)."
 )
 UNREADABLE: Final = "the device plugin's metrics cannot be read"
 

@@ -66,7 +66,7 @@ def _show_kind(findings: Sequence[DoctorFinding], console: Console) -> None:
     _show_line("why", kind.why, console)
     for fix in dict.fromkeys(finding.fix for finding in findings[:_SAME]):
         _show_line("fix", fix, console)
-    _show_line("see", f"{kind.name}, {kind.document}", console)
+    _show_line("see", f"{kind.name}, {kind.document}" if kind.page else kind.name, console)
 
 
 def _show_line(word: str, text: str, console: Console) -> None:
@@ -100,7 +100,7 @@ def is_well(results: Iterable[CheckResult]) -> bool:
 
 
 def as_builtins(results: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return what docs/doctor.md describes; names and keys stay, kinds may be added."""
+    """Return the results for programs; names and keys stay, kinds may be added."""
     checks: list[dict[str, Any]] = [
         {
             "group": result.check.group,

@@ -12,6 +12,7 @@ from gpushare.answers.pending_text import gpus
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
 from gpushare.text.counted import counted
+from gpushare.text.manual import manual
 from gpusharectl.reach.pod_events import WAITING, Said
 from gpusharectl.reach.rights import OTHERS_HIDDEN
 from gpusharectl.what_if import lines as what_if
@@ -131,7 +132,7 @@ def _bound(found: Explained) -> Iterator[Text]:
         yield Text(f"it runs there: the node's plugin reports {', '.join(running.cards)}")
     else:
         text = f"running-on has {', '.join(running.cards)}, which was not decided: see"
-        yield Text(f"{text} GpushareDecisionChanged in docs/troubleshooting.md", style="red")
+        yield Text(f"{text} {manual('troubleshooting.md#gpusharedecisionchanged')}", style="red")
 
 
 def _details(found: Explained, now: dt.datetime) -> Iterator[Text]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
+from gpushare.text.manual import manual
 from gpusharectl.migrate.rules import Migration, NodeMigration, Obstacle, migration
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
@@ -18,8 +19,7 @@ from gpusharectl.terminal.output import output, show, show_document
 async def command(target: Target, output: str) -> None:
     """Find what blocks a migration from Aliyun gpushare.
 
-    Changes nothing, and reads only nodes and pods. The exit code is 1 if something blocks it. For
-    the steps see docs/migrate.md.
+    Changes nothing, and reads only nodes and pods. The exit code is 1 if something blocks it.
     """
     async with target.connect() as kube:
         found = migration(await all_nodes(kube), await all_pods(kube))
@@ -35,7 +35,7 @@ def lines(found: Migration) -> Iterator[Text | str]:
     if not found.nodes:
         yield (
             "No node offers aliyun.com/gpu-mem: there is nothing to migrate. From HAMi, "
-            "time-slicing or MPS: docs/faq.md, Coming from other software"
+            f"time-slicing or MPS: {manual('migrate.md')}"
         )
         return
     for node in found.nodes:
@@ -54,7 +54,7 @@ def lines(found: Migration) -> Iterator[Text | str]:
         yield "This one is for pods without a RuntimeClass, which have GPUs here:"
         yield '  component  default-runtime (with Helm, plugin.runtimeClassName: "")'
         yield ""
-    yield "Steps (docs/migrate.md):"
+    yield f"Steps ({manual('migrate.md')}):"
     for number, step in enumerate(found.steps, start=1):
         yield f"  {number}. {step}"
     yield ""

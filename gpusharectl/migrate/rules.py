@@ -109,7 +109,7 @@ def migration(nodes: Iterable[Node], pods: Iterable[Pod]) -> Migration:
 
 
 def _steps(standings: Sequence[NodeMigration]) -> tuple[str, ...]:
-    """Return the steps in order; docs/migrate.md has the commands."""
+    """Return the steps in order; the manual has the commands."""
     left = [each.node for each in standings if each.plugin == "older"]
     extender = (
         "the extender: remove Aliyun gpushare's, apply daemonset/overlays/migrating, and start "

@@ -9,6 +9,7 @@ import yaml
 
 from gpushare.contract import EXTENDER_PORT, EXTENDER_PREFIX, RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import SettingsError
+from gpushare.text.manual import manual
 
 BESIDE: Final = f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
 KUBECONFIG: Final = "/etc/kubernetes/scheduler.conf"
@@ -41,7 +42,8 @@ def first(extender: ExtenderUrl, kubeconfig: str = KUBECONFIG) -> str:
     """Return the configuration of the cluster's own kube-scheduler as YAML."""
     return (
         f"""\
-# kube-scheduler's configuration with the extender: docs/install.md.
+# kube-scheduler's configuration with the extender:
+# {manual("install.md")}
 apiVersion: {_KIND[0]}
 kind: {_KIND[1]}
 clientConnection:
@@ -61,7 +63,7 @@ def second() -> str:
     return (
         f"""\
 # The configuration of the second kube-scheduler, with its own name and Lease, and the
-# ServiceAccount of its pod instead of a kubeconfig: docs/install.md.
+# ServiceAccount of its pod instead of a kubeconfig.
 apiVersion: {_KIND[0]}
 kind: {_KIND[1]}
 clientConnection:
@@ -81,7 +83,7 @@ profiles:
 
 _NODES: Final = """\
 # By default kube-scheduler stops searching when it has enough nodes. On a large cluster, none of
-# these may have a GPU with room while another node has one; docs/dev/performance.md has the cost.
+# these may have a GPU with room while another node has one.
 percentageOfNodesToScore: 100
 """
 
@@ -106,7 +108,7 @@ extenders:
   - urlPrefix: {extender.url}
     filterVerb: filter
     prioritizeVerb: prioritize
-    # The extender sets the effect of its scores for each pod: docs/scheduling.md.
+    # The extender sets the effect of its scores for each pod.
     weight: 1
     preemptVerb: preempt
     bindVerb: bind

@@ -17,6 +17,7 @@ from gpushare.errors import ApiError, Conflict, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, ObjectMeta, Pod
 from gpushare.text.counted import counted
+from gpushare.text.manual import manual
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.polling import POLL_SECONDS, poll
@@ -79,7 +80,7 @@ async def command(target: Target, yes: bool, **given: Any) -> None:
     """Remove gpushare from the cluster.
 
     Fails while pods use shares. After a failure, run it again. It cannot remove the extender from
-    kube-scheduler's configuration: docs/uninstall.md.
+    kube-scheduler's configuration.
     """
     wishes = Wishes(**given)
     if wishes.drain_seconds is not None and not wishes.drain:
@@ -112,7 +113,8 @@ class _Uninstall:
             raise No(
                 f"{counted(len(others), 'node')} still with Aliyun gpushare: {shortened(others)}. "
                 f"{RESOURCE_MEMORY} there is its own, and evicted pods would return at once. "
-                "Migrate these nodes first, or roll back all: docs/migrate.md. Nothing was changed"
+                f"Migrate these nodes first, or roll back all: {manual('migrate.md')}. Nothing was "
+                "changed"
             )
         holders, waiting = rules.holders(pods), rules.waiting(pods)
         self._say_plan(found, holders, waiting)

@@ -48,9 +48,9 @@ POLICY_MISSING = problem(
     "PolicyMissing",
     "without it anyone who may patch pods or Nodes can forge gpushare's annotations, pods take a "
     "node's GPU memory without being scheduled, the extender may change more of pods than it needs "
-    "to, or a quota is taken that cannot be read: "
-    "docs/security.md",
-    f"{_APPLY}; a migration from Aliyun gpushare adds them in its last step: docs/migrate.md",
+    "to, or a quota is taken that cannot be read",
+    f"{_APPLY}; a migration from Aliyun gpushare adds them in its last step",
+    page="security.md#without-the-policies",
 )
 PERMISSION_MISSING = problem(
     "PermissionMissing",
@@ -60,14 +60,16 @@ PERMISSION_MISSING = problem(
 )
 POD_GROUPS_UNREADABLE = warning(
     "PodGroupsUnreadable",
-    "gangs whose pods name a PodGroup are not placed: docs/contract.md, Gangs",
+    "gangs whose pods name a PodGroup are not placed",
     f"{_APPLY}; without such gangs, ignore this",
+    page="gangs.md",
 )
 RUNTIME_CLASS_MISSING = problem(
     "RuntimeClassMissing",
     "no pod of the device plugin can be created",
-    "install NVIDIA's container runtime with its RuntimeClass (docs/install.md, What you need); if "
+    "install NVIDIA's container runtime with its RuntimeClass; if "
     "it is the default runtime, use the component default-runtime (plugin.runtimeClassName: '')",
+    page="install.md#what-you-need",
 )
 QUOTA_USED_UP = warning(
     "QuotaUsedUp",
@@ -82,13 +84,15 @@ PREEMPTION_NOT_PERMITTED = problem(
     "high priority wait for room",
     "install the component preemption (preemption.enabled), or set preemption.enabled: false in "
     "the extender's configuration",
+    page="installation-options.md#preemption",
 )
 PREEMPTION_OFF = warning(
     "PreemptionOff",
     "the extender has the rights of the component preemption, and evicts no pod for a more "
     "important one",
-    "set preemption.enabled: true in the extender's configuration (docs/install.md, Preemption), "
+    "set preemption.enabled: true in the extender's configuration, "
     "or remove the component (preemption.enabled)",
+    page="installation-options.md#preemption",
 )
 
 

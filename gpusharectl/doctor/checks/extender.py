@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.errors import SettingsError
 from gpushare.process.flags import parse_unit
+from gpushare.text.manual import manual
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.checks.startup import NEW_CERTIFICATES, not_started
 from gpusharectl.doctor.facts import subjects, versions
@@ -38,6 +39,7 @@ EXTENDER_NOT_READY = problem(
     "ExtenderNotReady",
     "pods that request GPU memory stay Pending while no extender answers",
     "kubectl -n {namespace} logs {about} -c extender; kubectl -n {namespace} describe pod {about}",
+    page="troubleshooting.md#the-extender-does-not-answer",
 )
 EXTENDER_SILENT = problem(
     "ExtenderSilent",
@@ -50,37 +52,44 @@ NO_LEADER = problem(
     "no extender decides, so no pod that requests GPU memory is bound",
     "see in the logs why the Lease cannot be read or written: kubectl -n {namespace} logs "
     f"{EXTENDERS} -c extender; never delete the Lease",
+    page="troubleshooting.md#no-extender-decides-or-more-than-one",
 )
 MANY_LEADERS = problem(
     "ManyLeaders",
     "two leaders do not know each other's decisions, and may give the same units away twice",
     "configure the same leaderElection for all, then restart all",
+    page="troubleshooting.md#no-extender-decides-or-more-than-one",
 )
 VERSION_SKEW = warning(
     "VersionSkew",
     "parts more than one minor version apart are not supported together",
     "upgrade the extender first, then the plugins, one minor version at a time; this command at "
     "any time",
+    page="upgrade.md",
 )
 PLUGIN_NEWER = warning(
     "PluginNewer",
     "an older extender may not read what a newer plugin writes",
     "upgrade the extender to the plugin's version",
+    page="upgrade.md",
 )
 CONFIGURATION_UNUSABLE = problem(
     "ConfigurationUnusable",
     "an extender does not start with it",
-    "correct it (docs/install.md, The configuration file), then apply it again",
+    "correct it, then apply it again",
+    page="reference/settings.md#the-configuration-file",
 )
 CERTIFICATE_EXPIRED = problem(
     "CertificateExpired",
     "replicas reject each other, so only kube-scheduler on the leader's node gets answers",
     NEW_CERTIFICATES,
+    page="troubleshooting.md#a-certificate-ends",
 )
 CERTIFICATE_ENDS = warning(
     "CertificateEnds",
     "from then on replicas reject each other",
     NEW_CERTIFICATES,
+    page="troubleshooting.md#a-certificate-ends",
 )
 LEDGER_DIFFERS = problem(
     "LedgerDiffers",
@@ -99,6 +108,7 @@ OUTCOME_UNKNOWN = warning(
     "their units stay reserved until the outcome of the bindings is read",
     "check again in a minute; if it persists, see in the extender's log why the API server does "
     "not answer: kubectl -n {namespace} logs {about} -c extender",
+    page="troubleshooting.md#the-outcome-of-a-binding-stays-unknown",
 )
 
 
@@ -126,7 +136,7 @@ def _why_no_pods(facts: Facts, name: str, workload: Workload) -> str:
     if workload.wanted == 0 and workload.kind == "DaemonSet":
         return (
             f"DaemonSet {name} selects no node. Where control-plane nodes are not yours, use "
-            "second-scheduler mode: docs/install.md"
+            f"second-scheduler mode: {manual('installation-options.md#second-scheduler-mode')}"
         )
     return f"{workload.kind} {name} has no pods"
 

@@ -6,10 +6,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
+from gpushare.text.manual import manual
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import Facts, Unknown
-
-DOCUMENT: Final = "docs/doctor.md"
 
 
 class Severity(StrEnum):
@@ -32,16 +31,21 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """``why`` it matters, and the ``fix``, in which ``{words}`` are filled in."""
+    """``why`` it matters, and the ``fix``, in which ``{words}`` are filled in.
+
+    ``page`` is the part of the documentation that says more; empty if none does.
+    """
 
     name: str
     severity: Severity
     why: str
     fix: str
+    page: str = ""
 
     @property
     def document(self) -> str:
-        return f"{DOCUMENT}#{self.name.lower()}"
+        """Return the URL of the page, or of the list of all findings."""
+        return manual(self.page or "troubleshooting.md#what-doctor-finds")
 
     def of(
         self, about: str, found: str, *, details: Sequence[str] = (), **words: str
@@ -63,10 +67,10 @@ class DoctorFinding:
 KINDS: Final[dict[str, FindingKind]] = {}
 
 
-def _kind(severity: Severity, name: str, why: str, fix: str) -> FindingKind:
+def _kind(severity: Severity, name: str, why: str, fix: str, *, page: str = "") -> FindingKind:
     """Add a kind of finding to ``KINDS``."""
     assert name not in KINDS, name  # noqa: S101 - a mistake in a check
-    return KINDS.setdefault(name, FindingKind(name, severity, why, fix))
+    return KINDS.setdefault(name, FindingKind(name, severity, why, fix, page))
 
 
 problem: Final = partial(_kind, Severity.PROBLEM)

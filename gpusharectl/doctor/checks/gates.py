@@ -21,6 +21,7 @@ PODS_NOT_GATED = warning(
     "pods with GPU memory, and members of gangs, begin without the scheduling gate there, so "
     "kube-scheduler tries them again and again while there is no room",
     f"install {_COMPONENT}, or remove the label: kubectl label namespace {{about}} {LABEL_QUEUE}-",
+    page="installation-options.md#gates",
 )
 PODS_STAY_GATED = problem(
     "PodsStayGated",
@@ -28,11 +29,13 @@ PODS_STAY_GATED = problem(
     f"install {_COMPONENT}, which gives the extender the right to patch pods; to do without gates, "
     "set gates: false in the extender's configuration, and remove the component once no pod is "
     "gated",
+    page="installation-options.md#gates",
 )
 GATE_UNPROTECTED = warning(
     "GateUnprotected",
     "anyone who may patch pods can remove the scheduling gate from a member of a gang",
     f"apply {_COMPONENT} again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION)",
+    page="installation-options.md#gates",
 )
 QUOTA_IN_QUEUE = warning(
     "QuotaInQueue",
@@ -42,6 +45,7 @@ QUOTA_IN_QUEUE = warning(
     f"requests.{RESOURCE_MEMORY} from the ResourceQuota: kubectl annotate --overwrite namespace "
     f"{{namespace}} {ANNOTATION_QUOTA}={{hard}} && kubectl -n {{namespace}} edit resourcequota "
     "{name}",
+    page="queue.md#resourcequota",
 )
 
 

@@ -28,35 +28,37 @@ RUNTIME_UNREACHABLE = problem(
     "create the RuntimeClass (the GPU Operator does); if NVIDIA's runtime is the default, use the "
     "component default-runtime (plugin.runtimeClassName: ''); or write a CDI file on the node, "
     "which needs neither: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    page="installation-options.md#how-a-container-gets-its-gpu",
 )
 NEEDS_CLASS = problem(
     "PodNeedsNvidiaRuntime",
     "NVIDIA's runtime injects the GPU, and the pod does not use it: the pod is placed nowhere, and "
     "if it already runs, it sees no GPU",
-    "set runtimeClassName: nvidia in the pod template; or let the nodes inject GPUs by CDI: "
-    "docs/install.md, How a container gets its GPU",
+    "set runtimeClassName: nvidia in the pod template; or let the nodes inject GPUs by CDI",
+    page="troubleshooting.md#a-container-sees-no-gpu",
 )
 EXPOSED = problem(
     "PodExposesCards",
     "NVIDIA's runtime gives a container without GPU memory what its image requests, usually every "
     "GPU of the node",
     "set NVIDIA_VISIBLE_DEVICES to void in each container without aliyun.com/gpu-mem, also in "
-    "init containers; or let the nodes inject GPUs by CDI: docs/install.md, How a container gets "
-    "its GPU",
+    "init containers; or let the nodes inject GPUs by CDI",
+    page="troubleshooting.md#a-container-sees-no-gpu",
 )
 
 ISOLATION_UNSERVED = problem(
     "IsolationUnserved",
     "the pod requires that the driver limits its memory, which no node's driver does: it stays "
     "Pending",
-    "see why with `gpushare inspect -o wide`, and docs/isolation.md; or remove the annotation "
+    "see why with `gpushare inspect -o wide`; or remove the annotation "
     "gpushare.aliyun.com/isolation from the pod template",
+    page="isolation.md",
 )
 LIMIT_MISSING = problem(
     "MemoryLimitMissing",
     "the container may use the whole GPU, although its node limits memory",
-    "kubectl get events -A --field-selector reason=MemoryLimitMissing; docs/isolation.md, When a "
-    "limit is missing",
+    "kubectl get events -A --field-selector reason=MemoryLimitMissing",
+    page="isolation.md#when-a-limit-is-missing",
 )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.text.counted import counted
+from gpushare.text.manual import manual
 from gpusharectl.doctor.checks.access import POLICIES
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem
 from gpusharectl.doctor.facts import subjects
@@ -21,8 +22,7 @@ from gpusharectl.doctor.facts.shared_nodes import SHARED, is_of_older, shared_no
 _GROUP: Final = "Installation"
 _NAMED: Final = 3
 _AGAIN: Final = (
-    "apply your installation again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION): "
-    "docs/install.md, step 4"
+    "apply your installation again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION)"
 )
 _LABEL: Final = f"kubectl label node {{nodes}} {SHARED}"
 
@@ -30,16 +30,19 @@ NOT_INSTALLED = problem(
     "NotInstalled",
     "no pod can share a GPU, and there is little else to check",
     "{cure}",
+    page="install.md",
 )
 PART_MISSING = problem(
     "PartMissing",
     "gpushare needs both the device plugin and an extender",
     _AGAIN,
+    page="install.md",
 )
 NO_NODE_SHARED = problem(
     "NoNodeShared",
     "the device plugin runs only on nodes with this label, so no node offers GPU memory",
     _LABEL,
+    page="install.md",
 )
 
 
@@ -76,7 +79,7 @@ def _not_installed(facts: Facts) -> DoctorFinding:
         }
         - {facts.system}
     )
-    cure = "install it (docs/install.md)"
+    cure = "install it"
     if not shared_nodes(facts):
         label = _LABEL.format(nodes=_names(there))
         cure += f", and label the nodes that are to share their GPUs: {label}"
@@ -88,7 +91,7 @@ def _not_installed(facts: Facts) -> DoctorFinding:
         cure += "; or see what is left over: gpushare uninstall --dry-run"
     elif older := [node.name for node in facts.nodes if is_of_older(node)]:
         missing.append(f"{counted(len(older), 'node')} with Aliyun gpushare")
-        cure = "migrate: docs/migrate.md; Aliyun gpushare's pods keep running"
+        cure = f"migrate: {manual('migrate.md')}; Aliyun gpushare's pods keep running"
     return NOT_INSTALLED.of(
         subjects.NOT_INSTALLED,
         ", ".join(missing),

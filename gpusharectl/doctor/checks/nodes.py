@@ -43,17 +43,20 @@ PLUGIN_MISSING = problem(
     "the node is labelled to share its GPUs, and no plugin runs there to offer them",
     "see why the DaemonSet creates no pod there: kubectl -n {namespace} describe daemonset "
     "gpushare-deviceplugin",
+    page="troubleshooting.md#a-node-offers-0-units",
 )
 PLUGIN_NOT_READY = problem(
     "PluginNotReady",
     "a plugin that is not ready may offer nothing, and containers may not start",
     "kubectl -n {namespace} describe pod {about}; kubectl -n {namespace} logs {about}",
+    page="troubleshooting.md#a-node-offers-0-units",
 )
 NOTHING_OFFERED = problem(
     "NothingOffered",
     "no pod that requests GPU memory is scheduled to the node, and its pods cannot restart",
     "look for `registered` and for reasons in the plugin's log: kubectl -n {namespace} logs "
     "daemonset/gpushare-deviceplugin; check the node's kubelet and the health of its GPUs",
+    page="troubleshooting.md#a-node-offers-0-units",
 )
 INVENTORY_MISSING = problem(
     "InventoryMissing",
@@ -65,6 +68,7 @@ INVENTORY_UNREADABLE = problem(
     "nothing new is placed on the node",
     "a plugin of this version rewrites it: check that one runs on the node; if the plugin is "
     "newer, upgrade the extender and this command",
+    page="troubleshooting.md#gpushareinventoryunreadable",
 )
 INVENTORY_DIFFERS = warning(
     "InventoryDiffers",
@@ -80,23 +84,27 @@ UNITS_MIXED = problem(
     "with another unit than its own",
     "set the same --memory-unit for all plugins as the extender's memoryUnit; a node with pods "
     "that use GPU memory keeps its old unit until they end",
+    page="reference/settings.md#the-configuration-file",
 )
 LIST_TOO_LONG = problem(
     "DeviceListTooLong",
     "the kubelet accepts at most 4 MiB of devices, so the plugin offers nothing",
     "set a larger --memory-unit for all plugins and the same memoryUnit for the extender; the "
     "plugin's log names the smallest that fits",
+    page="troubleshooting.md#memoryunittoofine",
 )
 LIST_LARGE = warning(
     "DeviceListLarge",
     "each large pod delays the kubelet's admission of other pods by 0.1 s or more",
     "choose a larger unit for all plugins and the extender; the node's Event names the smallest",
+    page="troubleshooting.md#devicelistlarge-cardunitsmany",
 )
 CARD_UNITS_MANY = warning(
     "CardUnitsMany",
     "from Kubernetes 1.36 on a pod's status lists each unit that it uses, and the API server "
     "rejects a status that is too long",
     "choose a larger unit for all plugins and the extender; the node's Event names the smallest",
+    page="troubleshooting.md#devicelistlarge-cardunitsmany",
 )
 KUBELET_TOO_OLD = problem(
     "KubeletTooOld",
@@ -115,19 +123,22 @@ OLDER_PLUGIN = warning(
     "OlderPlugin",
     "it treats all GPUs as equal, does not know their UUIDs, and guesses which pod an Allocate is "
     "for",
-    "migrate the node when it suits: docs/migrate.md",
+    "migrate the node when it suits",
+    page="migrate.md",
 )
 CARD_UNHEALTHY = warning(
     "CardUnhealthy",
     "the GPU takes no new pods and starts no container",
     "kubectl describe node {node}: the Event names the driver's error and its advice; a GPU in MIG "
     "mode is not shared by memory, and a GPU that was removed stays in the list",
+    page="troubleshooting.md#cardunhealthy-cardunreadable",
 )
 SIMULATED_GPUS = warning(
     "SimulatedGpus",
     "containers there get no GPU: this is for trying gpushare and its manifests",
     "where pods are to use GPUs, install gpushare without the component simulated-gpus "
-    "(plugin.simulatedGpus: []): docs/kind.md",
+    "(plugin.simulatedGpus: [])",
+    page="kind.md",
 )
 CORDON_UNREADABLE = problem(
     "CordonUnreadable",
@@ -137,7 +148,8 @@ CORDON_UNREADABLE = problem(
 PLUGIN_BLOCKED = problem(
     "PluginBlocked",
     "the node offers nothing, for a reason that is not a GPU's",
-    "kubectl -n {namespace} logs {about}; docs/troubleshooting.md, GpushareNodeBlocked",
+    "kubectl -n {namespace} logs {about}",
+    page="troubleshooting.md#gpusharenodeblocked",
 )
 DEVICES_FORGOTTEN = warning(
     "DevicesForgotten",
@@ -145,6 +157,7 @@ DEVICES_FORGOTTEN = warning(
     "restart",
     "delete these pods when it suits: kubectl get events -A --field-selector "
     "reason=DevicesForgotten",
+    page="troubleshooting.md#devicesforgotten",
 )
 
 

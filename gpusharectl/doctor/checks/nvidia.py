@@ -42,6 +42,7 @@ WHOLE_CARD_PLUGIN = problem(
     "WholeCardPlugin",
     "two plugins offer the same GPUs: a pod may get a whole GPU that others share",
     "{cure}",
+    page="platforms/gpu-operator.md",
 )
 MIG_ON_SHARED_NODE = warning(
     "MigOnSharedNode",
@@ -66,14 +67,16 @@ WITHOUT_DRIVER = problem(
     "PluginWithoutDriver",
     "gpushare's plugin finds no driver under the default runtime, and offers nothing",
     "give the plugin the RuntimeClass nvidia (without the component default-runtime; "
-    "plugin.runtimeClassName: nvidia): docs/platforms/gpu-operator.md",
+    "plugin.runtimeClassName: nvidia)",
+    page="platforms/gpu-operator.md",
 )
 DEFAULT_RUNTIME = warning(
     "NvidiaRuntimeIsDefault",
     "pods without a RuntimeClass run under NVIDIA's runtime, and gpushare does not expect that: "
     "it places pods without one nowhere, and their other containers may see every GPU",
     "use the component default-runtime (plugin.runtimeClassName: ''), or set cdi.enabled=true in "
-    "the GPU Operator: docs/platforms/gpu-operator.md",
+    "the GPU Operator",
+    page="platforms/gpu-operator.md",
 )
 DRIVER_ROOT_DIFFERS = problem(
     "DriverRootDiffers",
@@ -106,19 +109,18 @@ def _cure(facts: Facts, node: Node, pod: SeenPod | None) -> str:
     if pod is None and _HAMI in node.annotations:
         return (
             f"it is HAMi's: drain the node, then kubectl label node {node.name} gpu-, so that "
-            "HAMi's device plugin leaves: docs/faq.md, From HAMi"
+            "HAMi's device plugin leaves"
         )
     key, value = _OPERATOR_LABEL
     is_operators = pod is not None and pod.labels.get(key) == value
     if not is_operators and not any(label.startswith(_DEPLOY) for label in node.labels):
         return (
             "keep NVIDIA's device plugin off the node, by its nodeAffinity or as "
-            "docs/platforms says for your cluster; the resource disappears five minutes later"
+            "the page of your platform says; the resource disappears five minutes later"
         )
     label = (
         f"kubectl label node {node.name} {_DEPLOY}device-plugin=false --overwrite; the operator's "
-        "validator then fails there, which gpushare does not need: "
-        "docs/platforms/gpu-operator.md, Values"
+        "validator then fails there, which gpushare does not need"
     )
     operators = () if isinstance(facts.operators, Unknown) else facts.operators
     if len(operators) != 1 or operators[0].uses_device_plugin is False:

@@ -19,8 +19,9 @@ GPU_NODES_SHORT_OF_CPU = warning(
     "no pod can use GPU memory of a node without CPU; kube-scheduler prefers nodes with free CPU "
     "for pods without GPU, and these are often GPU nodes",
     "keep pods without GPU off GPU nodes, by the component avoid-gpu-nodes (avoidGpuNodes: true) "
-    "or by a taint: docs/scheduling.md, Pods without GPU; running pods stay until they are created "
+    "or by a taint; running pods stay until they are created "
     "again (kubectl rollout restart)",
+    page="scheduling.md#pods-without-gpu",
 )
 CANDIDATES_UNLIMITED = warning(
     "CandidatesUnlimited",
@@ -28,14 +29,16 @@ CANDIDATES_UNLIMITED = warning(
     "trace the first pod with a GPU was refused when 9 to 12 % of the GPUs had been requested, "
     "instead of 94 %",
     "set policy.candidates: 1 in the extender's configuration, unless another extender filters "
-    "after gpushare: docs/scheduling.md, How many nodes filter offers",
+    "after gpushare",
+    page="scheduling.md#how-many-nodes-filter-offers",
 )
 NODE_POLICY_SPREAD = warning(
     "NodePolicySpread",
     "it leaves a little room on every node, which large pods cannot use: on a public trace 88.3 % "
     "of all GPUs could be allocated, instead of 94.5 %",
     "set policy.node: binpack in the extender's configuration; pods that need it may still ask "
-    "for spread by an annotation: docs/contract.md, What a user writes",
+    "for spread by an annotation",
+    page="scheduling.md#nodes",
 )
 
 

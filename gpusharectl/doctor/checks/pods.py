@@ -46,25 +46,28 @@ TAINT_NOT_TOLERATED = problem(
     "TaintNotTolerated",
     "no pod with GPU memory is placed on any node",
     "write the toleration into the pods, or, with a second scheduler and Helm, into "
-    "secondScheduler.podTolerations, which adds it to new ones: docs/install.md, Taints of GPU "
-    "nodes",
+    "secondScheduler.podTolerations, which adds it to new ones",
+    page="install.md#taints-of-gpu-nodes",
 )
 WITHOUT_DECISION = problem(
     "PodWithoutDecision",
     "its containers do not start: a kube-scheduler without the extender placed it, or it was "
     "created with spec.nodeName",
     f"configure the extender in its kube-scheduler (above), or omit spec.nodeName; then {_REPLACE}",
+    page="troubleshooting.md#kube-scheduler-does-not-ask-the-extender",
 )
 UNPLACED = problem(
     "PodUnplaced",
     "its units count on every GPU of the node, so that no unit is used twice",
     _REPLACE,
+    page="troubleshooting.md#gpushareunplaced",
 )
 CANNOT_START = problem(
     "PodCannotStart",
     "the plugin rejected one of its containers, and the kubelet retries",
-    "kubectl -n {namespace} describe pod {name}; docs/troubleshooting.md, GpushareCannotStart; "
+    "kubectl -n {namespace} describe pod {name}; "
     "a pod without an owner is not evicted: delete it, and create it again",
+    page="troubleshooting.md#gpusharecannotstart",
 )
 NOT_STARTED = warning(
     "PodNotStarted",
@@ -74,12 +77,14 @@ NOT_STARTED = warning(
 REFUSED = problem(
     "PodRefused",
     "no node can ever grant this",
-    "change its request: docs/contract.md, What a user writes",
+    "write a whole number of units into its pod template: 8, not 8Gi",
+    page="reference/labels-and-annotations.md#what-a-user-writes",
 )
 MISTAKEN = warning(
     "MistakenResource",
     "no node offers this resource, and gpushare does not see the request",
-    "correct the pod template: docs/contract.md, What a user writes",
+    "correct the pod template: aliyun.com/gpu-mem is the resource of gpushare",
+    page="reference/labels-and-annotations.md#what-a-user-writes",
 )
 CONTRADICTED = warning(
     "PodContradicted",

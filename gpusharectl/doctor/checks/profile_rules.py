@@ -15,7 +15,8 @@ RULE_UNKNOWN = warning(
     "gangs, gated pods and preemption wait for what kube-scheduler does not ask for, or plan with "
     "nodes that it rejects",
     "set {setting} in section scheduler of the extender's configuration (Helm: "
-    "extender.configuration) to what kube-scheduler has: docs/scheduling.md",
+    "extender.configuration) to what kube-scheduler has",
+    page="scheduling.md#what-only-kube-scheduler-knows",
 )
 
 

@@ -19,6 +19,7 @@ QUOTA_UNREADABLE = problem(
     "no pod of the namespace that requests GPU memory is placed, because nobody knows its limit",
     f"write units, and units of a model where it is limited: {_WRITE}'64,Tesla T4=16'; without a "
     f"limit: kubectl annotate namespace {{about}} {ANNOTATION_QUOTA}-",
+    page="queue.md#quota",
 )
 QUOTA_NOT_ENFORCED = problem(
     "QuotaNotEnforced",
@@ -26,17 +27,20 @@ QUOTA_NOT_ENFORCED = problem(
     "it restarts",
     "apply gpushare's rights again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION); the "
     "extender looks for the right every minute",
+    page="queue.md#quota",
 )
 QUOTA_TOO_LARGE = warning(
     "QuotaTooLarge",
     "a quota that is larger than the cluster limits nothing; units are of memoryUnit, which may "
     "not be the one that was meant",
     f"lower it: {_WRITE}UNITS; `gpushare inspect` shows the cluster's units",
+    page="queue.md#quota",
 )
 QUOTA_OF_NO_MODEL = warning(
     "QuotaOfNoModel",
     "the name must be exactly that of the model, else the GPUs that were meant are not limited",
     f"write the name that `gpushare inspect` shows: {_WRITE}'64,MODEL=16'",
+    page="queue.md#quota",
 )
 
 

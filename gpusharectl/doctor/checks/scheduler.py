@@ -46,30 +46,32 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)", re.ASCII)
 
 _GROUP: Final = "kube-scheduler"
-_PRINT: Final = (
-    "`gpushare scheduler-config` prints the whole configuration; docs/install.md, step 5"
-)
+_PRINT: Final = "`gpushare scheduler-config` prints the whole configuration"
 
 WITHOUT_EXTENDER = problem(
     "SchedulerWithoutExtender",
     "it places pods by the sum of the node's GPUs, without deciding on a GPU: their containers do "
     "not start",
     f"add the extender to its configuration and restart it: {_PRINT}",
+    page="troubleshooting.md#kube-scheduler-does-not-ask-the-extender",
 )
 SETTING_WRONG = problem(
     "SchedulerSettingWrong",
     "with this value pods are placed without a GPU, or not at all",
     f"set the value and restart kube-scheduler: {_PRINT}",
+    page="install.md#5-configure-kube-scheduler",
 )
 SETTING_OFF = warning(
     "SchedulerSettingOff",
-    "pods are placed less well or more slowly: docs/scheduling.md, docs/dev/performance.md",
+    "pods are placed less well or more slowly",
     f"set the value and restart kube-scheduler: {_PRINT}",
+    page="install.md#5-configure-kube-scheduler",
 )
 NOT_BESIDE = problem(
     "ExtenderNotBeside",
     "it calls an extender on its own node, and none is ready there",
     f"kubectl -n {{namespace}} get pods -o wide {EXTENDERS}; one must be Ready on the node",
+    page="troubleshooting.md#the-extender-does-not-answer",
 )
 NODE_PORT = warning(
     "ExtenderPortIsNodePort",
@@ -77,6 +79,7 @@ NODE_PORT = warning(
     "pods, and could decide where pods are bound",
     f"give it the urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX} and restart it: "
     f"{_PRINT}",
+    page="install.md#5-configure-kube-scheduler",
 )
 NODE_PORT_TAKEN = problem(
     "ExtenderPortTaken",
@@ -84,23 +87,27 @@ NODE_PORT_TAKEN = problem(
     "of the extender",
     f"delete the Service or change its NodePort, then give kube-scheduler the "
     f"urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}: {_PRINT}",
+    page="install.md#5-configure-kube-scheduler",
 )
 NEVER_ASKED = warning(
     "ExtenderNeverAsked",
     "kube-scheduler may not have the extender in its configuration",
     f"check again in a few seconds; if it persists: {_PRINT}",
+    page="troubleshooting.md#kube-scheduler-does-not-ask-the-extender",
 )
 WRONG_SCHEDULER = problem(
     "PodOfAnotherScheduler",
     "a kube-scheduler without the extender would place it without a GPU",
     "give the pod the schedulerName of one with the extender ({names})",
+    page="installation-options.md#schedulers-for-gpu-memory",
 )
 SCHEDULER_NOT_LISTED = problem(
     "SchedulerNotListed",
     "the extender keeps no room for its pods until it has been asked about one of them: if all are "
     "gated, they wait for ever",
     "add it to the chart's value schedulerNames, or to schedulerNames in the extender's "
-    "configuration: docs/installation-options.md#schedulers-for-gpu-memory",
+    "configuration",
+    page="installation-options.md#schedulers-for-gpu-memory",
 )
 
 

@@ -21,18 +21,20 @@ NEW_CERTIFICATES: Final = (
 IMAGE_NOT_PULLED = problem(
     "ImageNotPulled",
     "the program cannot start without its image",
-    "push the image to a registry that the nodes reach, and name it: {setting}; then apply again "
-    "(docs/install.md, step 1)",
+    "push the image to a registry that the nodes reach, and name it: {setting}; then apply again",
+    page="troubleshooting.md#a-program-of-gpushare-does-not-start",
 )
 CANNOT_BE_CREATED = problem(
     "ProgramNotCreated",
     "the kubelet cannot create the program's container",
     "{cure}",
+    page="troubleshooting.md#a-program-of-gpushare-does-not-start",
 )
 CRASHES = problem(
     "ProgramCrashes",
     "the program ends as soon as it starts",
     "see its last lines: kubectl -n {namespace} logs {about} -c {container} --previous",
+    page="troubleshooting.md#a-program-of-gpushare-does-not-start",
 )
 
 # The kubelet's messages, and what cures each.
@@ -44,7 +46,7 @@ _CURES: Final[dict[str, str]] = {
     ),
     "no runtime for": (
         "the node's container runtime does not know the RuntimeClass: configure NVIDIA's container "
-        "toolkit there (docs/install.md, What you need)"
+        "toolkit there"
     ),
     "libnvidia-ml.so.1": (
         "the driver's library is elsewhere on the node: correct plugin.driverRoot, or the path in "

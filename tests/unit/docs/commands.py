@@ -47,17 +47,11 @@ RUN_BY: Final = tuple(
         (r"gpushare certificates \| kubectl apply -f -", _OWN_CERTIFICATES),
         (r"helm install .*", _CHART),
         (r"helm upgrade .*", "test_the_documented_commands_install_and_upgrade_it"),
-        (
-            r"gpushare cordon-gpu n1 0 --reason .*|gpushare uncordon-gpu n1 --all",
-            "test_two_administrators_who_cordon_at_once_lose_nothing",
-        ),
         (r"gpushare defragment --.*", "test_a_whole_gpu_becomes_free_with_one_move"),
-        (r"gpushare top( gpus)?", "test_top_shows_who_uses_more_than_it_asked_for"),
         (
             r"gpushare uninstall --(dry-run|drain)",
             "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
         ),
-        (r"gpushare inspect --watch", "test_inspect_shows_and_follows_all_gpus"),
         (r"kubectl .*(gpushare-schd-extender|gpushare-device-plugin-ds).*", _MIGRATION),
         (r"kubectl label node .* gpushare.aliyun.com/plugin.*", _MIGRATION),
         (r"(until )?kubectl -n gpushare-system wait .*", _MIGRATION),

@@ -3,6 +3,7 @@
 import pytest
 from rich.console import Console
 
+from gpushare.text.manual import manual
 from gpusharectl.doctor import show
 from gpusharectl.doctor.checks.findings import CheckResult, Outcome, examine
 from gpusharectl.doctor.command import CHECKS
@@ -31,7 +32,7 @@ def test_each_finding_has_a_word_its_cause_its_cure_and_where_to_read_on(said):
     text = said(BROKEN)
     for line in ("✗ problem  n1: counts in units of 1024 MiB", "why: ", "fix: set the same"):
         assert line in text
-    assert "docs/doctor.md#unitsmixed" in text
+    assert f"see: UnitsMixed, {manual('reference/settings.md#the-configuration-file')}" in text
     idle = [each for each in results(BROKEN) if each.outcome is Outcome.NOTHING]
     ok = len(CHECKS) - len(idle) - 1
     assert text.count("✓ ok") == ok
@@ -75,6 +76,6 @@ def test_json_has_every_check_and_all_of_each_finding():
         "found": "1 of 1 aliyun.com/gpu-mem are used",
         "why": quotas[0]["why"],
         "cure": quotas[0]["cure"],
-        "document": "docs/doctor.md#quotausedup",
+        "document": manual("troubleshooting.md#what-doctor-finds"),
         "details": [],
     }

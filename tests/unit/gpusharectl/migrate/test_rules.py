@@ -143,4 +143,4 @@ def test_what_has_ended_and_what_asks_for_nothing_stands_in_nobodys_way():
 def test_a_cluster_without_shares_has_nothing_to_migrate():
     shown = str(next(lines(migration([], []))))
     assert "nothing to migrate" in shown
-    assert "From HAMi, time-slicing or MPS: docs/faq.md" in shown
+    assert "From HAMi, time-slicing or MPS: https://" in shown
