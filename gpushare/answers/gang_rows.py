@@ -49,8 +49,8 @@ def text(of_gang: str, own: Sequence[tuple[str, str]]) -> str:
     return of_gang if first is None else f"{of_gang} Pod {first[0]}: {first[1]}".lstrip()
 
 
-def counts(found: Sequence[Sequence[T]], pods: int) -> str:
-    """Return how many pods are Pending, and of how many gangs, for the head of the ``rows``."""
-    gangs = sum(bool(row[0].gang) for row in found)
-    of = f", {counted(gangs, 'gang')}" if gangs else ""
-    return f"{counted(pods, 'Pending pod')}{of}"
+def counts(found: Sequence[Sequence[T]]) -> str:
+    """Return how many pods of these rows are Pending, and how many of them are in gangs."""
+    members = [len(row) for row in found if row[0].gang]
+    pods = counted(sum(map(len, found)), "Pending pod")
+    return f"{pods}, {sum(members)} in {counted(len(members), 'gang')}" if members else pods

@@ -26,7 +26,7 @@ _WORTH_SAYING: Final = 20  # an offer of less than this part of the request help
 _TENTH: Final = MIB_PER_GIB // 10
 
 
-class Said(NamedTuple):
+class Parts(NamedTuple):
     """What is said of the pod's gang, if it has one, and of the pod by itself; one may be empty."""
 
     gang: str
@@ -38,10 +38,10 @@ def sentence(found: Pending) -> str:
 
     That of the pod's gang comes first. The pod by itself follows where it is a reason of its own.
     """
-    return joined(found.gang.name if found.gang is not None else "", said(found))
+    return joined(found.gang.name if found.gang is not None else "", parts(found))
 
 
-def joined(gang: str, found: Said) -> str:
+def joined(gang: str, found: Parts) -> str:
     """Return the sentence that has both; ``gang`` is the name of the pod's gang, or empty."""
     if not gang:
         return found.own
@@ -49,14 +49,14 @@ def joined(gang: str, found: Said) -> str:
     return _cut(f"it is a member of gang {_short(gang)}. {found.gang}{own}", MOST_BYTES)
 
 
-def said(found: Pending) -> Said:
+def parts(found: Pending) -> Parts:
     """Return the parts of the sentence."""
     if found.gang is None:
-        return Said("", _cut(_own(found), MOST_BYTES))
+        return Parts("", _cut(_own(found), MOST_BYTES))
     text = found.gang.text
     if found.evicting is not None and found.gang.phase in PHASES_OF_EVICTIONS:
-        return Said(f"{text} {preemptions.details(found.evicting)}".rstrip(), "")
-    return Said(text, "" if _is_said(found) else _own(found))
+        return Parts(f"{text} {preemptions.details(found.evicting)}".rstrip(), "")
+    return Parts(text, "" if _is_said(found) else _own(found))
 
 
 def _is_said(found: Pending) -> bool:

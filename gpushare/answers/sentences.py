@@ -5,7 +5,7 @@ from typing import Final
 
 from gpushare.answers.gangs import GangView
 from gpushare.answers.pending import ROOM, Known, why_pending, without_names
-from gpushare.answers.pending_text import Said, joined, said
+from gpushare.answers.pending_text import Parts, joined, parts
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import requests_of
@@ -30,7 +30,7 @@ class Sentences:
         self._known = known
         self._kept = kept if kept is not None else KeptRooms()
         self._current: set[Hashable] = set()
-        self._written: dict[Hashable, Said] = {}
+        self._written: dict[Hashable, Parts] = {}
         self._gangs: dict[str, GangView | None] = {}  # by the uid of a member
         self._measured = 0  # kinds whose rooms were not there
         self._searched = 0  # sentences about several pods that have to end
@@ -62,22 +62,22 @@ class Sentences:
 
         It names pods outside the namespace ``only`` if that is None.
         """
-        found = yield from self.said(pod, only)
+        found = yield from self.parts(pod, only)
         gang = self._gang(pod)
         return joined(gang.name if gang is not None else "", found)
 
-    def said(self, pod: Pod, only: str | None = None) -> Generator[None, None, Said]:
+    def parts(self, pod: Pod, only: str | None = None) -> Generator[None, None, Parts]:
         """Return the parts of the sentence, as ``of`` returns the whole."""
         alike = self._alike(pod, only)
-        said_before = self._written.get(alike)
-        if said_before is not None:
-            return said_before
+        before = self._written.get(alike)
+        if before is not None:
+            return before
         rooms = yield from self._rooms_of(pod)
         found = yield from why_pending(self._known, pod, rooms, self._gang(pod))
         self._searched += found.cause == ROOM and (found.ends_together or not found.ends_count)
         if found.evicting is not None:
             found.evicting.seconds_left = None
-        self._written[alike] = said(found if only is None else without_names(found, only))
+        self._written[alike] = parts(found if only is None else without_names(found, only))
         return self._written[alike]
 
     def _alike(self, pod: Pod, only: str | None) -> Hashable:

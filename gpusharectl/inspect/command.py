@@ -29,7 +29,7 @@ from gpusharectl.inspect.sums import WAITING_SHOWN, below
 from gpusharectl.inspect.waiting import MOST_SENTENCES
 from gpusharectl.reach.completion import complete_node
 from gpusharectl.reach.extender import Extender, extender_or_reason
-from gpusharectl.reach.listed_cluster import unit_of
+from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.listed_gangs import ReportedGangs, gangs_of
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
@@ -151,7 +151,8 @@ async def _gangs(kube: Kube, asked: Extender | None, found: Listed) -> GangState
             return ReportedGangs(pods, asked.decoded(body, GangList).gangs)
         except ApiError:
             pass  # the reservations are not known either, or it is an earlier version
-    return (await gangs_of(kube, pods, unit_of(found.nodes or ()))).states
+    world = ListedCluster(found.nodes or (), found.pods or ())
+    return (await gangs_of(kube, pods, world.unit_mib, world=world)).states
 
 
 async def _overview(

@@ -107,7 +107,8 @@ class Overview(msgspec.Struct, rename="camel"):
     may be free, and there is no ``summary``. ``namespaces`` is None if the pods asked for could not
     all be listed. ``waiting`` are Pending pods, None if they are not known. ``not_shown`` says what
     is missing, and why. ``remarks`` by node are Kubernetes' own (not ready, unschedulable), and why
-    GPUs are cordoned. ``pods`` is only set if nodes could not be listed.
+    GPUs are cordoned. ``pods`` is only set if nodes could not be listed. ``gangs`` are
+    sentences about the gangs of Pending pods, by NAMESPACE/NAME.
     """
 
     unit_mib: int | None = msgspec.field(name="unitMiB")
@@ -120,6 +121,7 @@ class Overview(msgspec.Struct, rename="camel"):
     not_shown: list[str]
     remarks: dict[str, list[str]] = {}
     pods: list[PodPlace] = []
+    gangs: dict[str, str] = {}
 
 
 def of_lists(
@@ -166,6 +168,7 @@ def of_lists(
         waiting,
         [*found.missing, *not_shown],
         pods=places,
+        gangs=_gangs(gangs, waiting or ()),
     )
     asked_for = found.pods is not None and found.pods_of in {"", scope.namespace}
     _sum_up(overview, scope, can_sum=found.nodes is not None and asked_for)
@@ -176,6 +179,12 @@ def of_lists(
         if node.name in ours and (remarks := _remarks(node, ours[node.name]))
     }
     return overview
+
+
+def _gangs(states: GangStates, waiting: Iterable[WaitingPod]) -> dict[str, str]:
+    named = {f"{each.namespace}/{each.gang}" for each in waiting if each.gang}
+    views = ((f"{each.namespace}/{each.name}", each.text) for each in states.views())
+    return {name: text for name, text in views if name in named}
 
 
 def of_extender(

@@ -6,13 +6,14 @@ from typing import Final
 
 from rich.text import Text
 
+from gpushare.answers import gang_rows
 from gpushare.answers.inspect import Device
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.lines import CLAIMED, OTHERS, RESERVED
 from gpusharectl.inspect.namespaces import NamespaceUse
 from gpusharectl.inspect.summary import Overview, Summary
-from gpusharectl.inspect.waiting import age
+from gpusharectl.inspect.waiting import WaitingPod, age
 from gpusharectl.reach.pod_events import Said
 
 NAMESPACES_SHOWN: Final = 10
@@ -120,15 +121,29 @@ def _percent(share: float) -> str:
 
 
 def _waiting(overview: Overview, now: dt.datetime, most: int | None) -> Iterator[Text]:
-    """Yield a line for each Pending pod, the longest waiting first."""
-    found = overview.waiting or []
+    """Yield a line for each Pending pod and each gang, the longest waiting first."""
+    found = gang_rows.rows(overview.waiting or [])
     if not found:
         return
-    yield Text(counted(len(found), "Pending pod"), style="yellow")
-    shown = [(f"{each.namespace}/{each.name}", age(each.created, now)) for each in found[:most]]
+    yield Text(gang_rows.counts(found), style="yellow")
+    shown = [(_subject(row), age(row[0].created, now)) for row in found[:most]]
     name, waits = (max(len(each[at]) for each in shown) for at in range(2))
-    for each, cells in zip(found, shown, strict=False):
-        why = Said(each.why, each.said_at).shown(now)
-        yield Text(f"  {cells[0]:<{name}}  {cells[1]:>{waits}}  {why}")
-    if len(shown) < len(found):
-        yield Text(f"  and {len(found) - len(shown)} more (-d)")
+    for row, cells in zip(found, shown, strict=False):
+        yield Text(f"  {cells[0]:<{name}}  {cells[1]:>{waits}}  {_why(overview, row, now)}")
+    if left := sum(map(len, found[len(shown) :])):
+        yield Text(f"  and {left} more (-d)")
+
+
+def _subject(row: list[WaitingPod]) -> str:
+    first = row[0]
+    if not first.gang:
+        return f"{first.namespace}/{first.name}"
+    return gang_rows.subject(f"{first.namespace}/{first.gang}", len(row))
+
+
+def _why(overview: Overview, row: list[WaitingPod], now: dt.datetime) -> str:
+    first = row[0]
+    if not first.gang:
+        return Said(first.why, first.said_at).shown(now)
+    own = [(each.name, each.own) for each in row]
+    return gang_rows.text(overview.gangs.get(f"{first.namespace}/{first.gang}", ""), own)

@@ -44,9 +44,13 @@ class ReportedGangs(NoGangs):
     """The gangs that an extender reports, for the pods that name them. Implements GangStates."""
 
     def __init__(self, pods: Iterable[Pod], views: Iterable[GangView]) -> None:
-        by_key = {f"{each.namespace}/{each.source}/{each.name}": each for each in views}
+        self._views = list(views)
+        by_key = {f"{each.namespace}/{each.source}/{each.name}": each for each in self._views}
         keys = ((pod.uid, key_of(pod)) for pod in pods)
         self._of = {uid: by_key.get(str(key)) for uid, key in keys}
+
+    def views(self) -> Iterable[GangView]:
+        return self._views
 
     def view_of(self, uid: str) -> GangView | None:
         return self._of.get(uid)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpushare.annotations.pod_annotations import asks_for_share
-from gpushare.answers.pending_text import Said, joined
+from gpushare.answers.pending_text import Parts, joined
 from gpushare.answers.sentences import Sentences
 from gpushare.cards.model import Request
 from gpushare.contract import RESOURCE_MEMORY
@@ -76,7 +76,7 @@ class WhyWaits:
             for p in pods
         )
         pod = pods[0].event.pod
-        said, group = run_all(self._sentences.said(pod)), self._gangs.of(pod)
+        said, group = run_all(self._sentences.parts(pod)), self._gangs.of(pod)
         gang = group.key.name if group is not None else ""
         if not says and asks_for_share(pod):
             before = self._reasons[pods[0].kind]
@@ -94,7 +94,7 @@ class WhyWaits:
         before: Reasons,
         *,
         gang: str,
-        said: Said,
+        said: Parts,
         over: Reason | None = None,
     ) -> view.Waiting:
         """Explain by node and GPU why pods like this one are Pending; may raise RequestError.

@@ -147,12 +147,32 @@ async def test_without_an_extender_explain_says_the_sentence_of_the_gang_first(t
     gpus = msgspec.to_builtins(node("n", 40, 40, unit_mib=1024))
     api = ApiServer(labelled("a", "2"), labelled("server", "2", units=""), nodes=[gpus])
     api.all_pods = True
-    for name, own in (("a", ""), ("server", " This pod: requests no GPU memory.")):
+    for name in ("a", "server"):
         found = await run(tmp_path, api, command=["explain", "pod", name])
         assert found.output.splitlines()[0] == (
             f"mine/{name} is Pending: it is a member of gang t. Waiting for a plan for 1 x 20 GiB "
-            f"and 1 pod without GPU memory.{own}"
+            "and 1 pod without GPU memory."
         )
+
+
+async def test_inspect_shows_a_gang_as_one_row_with_the_sentence_that_explain_computes(tmp_path):
+    gpus = msgspec.to_builtins(node("n", 40, 40, unit_mib=1024))
+    members = [labelled(f"w-{number}", "64", units="30") for number in range(64)]
+    api = ApiServer(*members, labelled("server", "64", units=""), pod("alone", units="50"))
+    api.all_pods, api.nodes = True, [gpus]
+    found = await run(tmp_path, api, command=["inspect"])
+    lines = found.output.splitlines()
+    [head] = [number for number, line in enumerate(lines) if "Pending pod" in line]
+    assert lines[head] == "65 Pending pods, 64 in 1 gang"
+    assert lines[head + 1].split()[0] == "mine/alone"
+    assert lines[head + 2].strip().startswith("Gang mine/t (64 pods)")
+    assert "together: 2 fit now. It starts when" in lines[head + 2]
+    assert "w-" not in found.output
+    document = msgspec.json.decode(
+        (await run(tmp_path, api, command=["inspect", "-o", "json"])).output
+    )
+    assert {each["gang"] for each in document["waiting"]} == {"", "t"}
+    assert "2 fit now" in document["gangs"]["mine/t"]
 
 
 async def test_without_an_extender_pod_groups_are_listed(tmp_path):
@@ -204,8 +224,10 @@ async def test_inspect_says_the_sentence_of_the_gang_too(tmp_path, extender):
     api = ApiServer(waiting, nodes=[gpus])
     api.all_pods = True
     found = await run(tmp_path, api, command=["inspect"])
-    assert "it is a member of gang t. Waiting for 1 of 2 members; 1 exists." in found.output
+    assert "Gang mine/t (1 pod)" in found.output
+    assert "Waiting for 1 of 2 members; 1 exists." in found.output
     waiting["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/name"] = "train"
     waiting["metadata"]["namespace"] = "ml"  # as the extender has it
     found = await run(tmp_path, api, command=["inspect"], extender=extender)
-    assert "it is a member of gang train. Placed: 8 of 8." in found.output
+    assert "Gang ml/train (1 pod)" in found.output
+    assert "Placed: 8 of 8." in found.output

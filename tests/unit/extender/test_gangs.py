@@ -63,7 +63,7 @@ async def test_explain_knows_members_without_gpu_memory(client, bench):
     assert (found["state"], found["asks"], found["nodes"]) == ("waiting", None, [])
     assert found["says"] == (
         "it is a member of gang train. Waiting for a plan for 1 x 8 MiB and 1 pod without GPU "
-        "memory. This pod: requests no GPU memory."
+        "memory."
     )
     bench.add(pod("web", None))
     assert (await client.get(f"{PREFIX}/explain/default/web")).status == 404
