@@ -36,6 +36,8 @@ LABEL_POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 LABEL_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LABEL_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 LABEL_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+# Pod label, LeaderWorkerSet: which of its groups a pod is in. Each is a gang of its own.
+LABEL_WORKER_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 # Pod label, Deployment controller: what it adds to its name for that of the ReplicaSet.
 LABEL_TEMPLATE_HASH: Final = "pod-template-hash"
 

@@ -36,8 +36,10 @@ _LABEL_KEY: Final = re.compile(
 def key_of(pod: Pod) -> GroupKey | None:
     """Return the gang that a pod belongs to, by the first source that it has; None without one.
 
-    A group without a name is none. Kueue's groups that serve are none either: they never complete
-    all at once, and a StatefulSet of Kueue creates its pods one after another.
+    A group without a name is none. All groups of a LeaderWorkerSet have one pod template, so the
+    index of its group is a part of a gang's name: group 1 of ``serve`` is ``serve-1``. Kueue's
+    groups that serve are none either: they never complete all at once, and a StatefulSet of Kueue
+    creates its pods one after another.
     """
     labels, namespace = pod.labels, pod.metadata.namespace
     if pod.pod_group:
@@ -45,7 +47,8 @@ def key_of(pod: Pod) -> GroupKey | None:
     if name := labels.get(contract.LABEL_POD_GROUP):
         return GroupKey(namespace, Source.POD_GROUP, name)
     if name := labels.get(contract.LABEL_GANG):
-        return GroupKey(namespace, Source.LABELS, name)
+        group = labels.get(contract.LABEL_WORKER_GROUP)
+        return GroupKey(namespace, Source.LABELS, f"{name}-{group}" if group else name)
     notes = pod.annotations
     name = notes.get(contract.ANNOTATION_KUEUE_GROUP) or labels.get(contract.LABEL_KUEUE_GROUP)
     if name and notes.get(contract.ANNOTATION_KUEUE_SERVING) != "true":

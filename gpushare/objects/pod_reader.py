@@ -109,6 +109,7 @@ LABELS: Final = dict.fromkeys(
         contract.LABEL_JOB_INDEX,
         contract.LABEL_POD_INDEX,
         contract.LABEL_WORKER_INDEX,
+        contract.LABEL_WORKER_GROUP,
         contract.LABEL_REPLICA_INDEX,
         contract.LABEL_JOB_ROLE,
         contract.LABEL_TEMPLATE_HASH,

@@ -94,6 +94,11 @@ WORKLOAD: Final[Keys] = {
 
 
 _FORMER: Final = "cards"  # of NODE: still read, suggested to nobody
+# Kinds whose fields outside of the pod template are those of WORKLOAD.
+OF_WORKLOAD: Final = frozenset(
+    {"Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"}
+)
+TEMPLATE: Final[Keys] = {"metadata": _METADATA, "spec": _POD_SPEC}
 
 
 def unknown(value: Any, keys: Keys | Items | None, place: Path = ()) -> Iterator[tuple[Path, str]]:

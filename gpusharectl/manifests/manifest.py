@@ -5,32 +5,31 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpushare.errors import SettingsError
-from gpusharectl.manifests.yaml_lines import read
+from gpusharectl.manifests import train_jobs
+from gpusharectl.manifests.fields import Field, Misplaced
+from gpusharectl.manifests.workloads import KINDS, kind_of, pods_of, requests_memory
+from gpusharectl.manifests.yaml_lines import Document, objects, read
 
-# By kind: where the pod template is, and the number of pods.
-_WORKLOADS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "Deployment": (("spec", "template"), "replicas"),
-    "ReplicaSet": (("spec", "template"), "replicas"),
-    "ReplicationController": (("spec", "template"), "replicas"),
-    "StatefulSet": (("spec", "template"), "replicas"),
-    "Job": (("spec", "template"), "parallelism"),
-    "CronJob": (("spec", "jobTemplate", "spec", "template"), ""),
-    "PodTemplate": (("template",), ""),
-}
+NOT_READ: Final = "its pods request GPU memory, and gpushare does not read this kind"
+AS_JOB: Final = "Write its pods as a Job, with the number of pods as parallelism"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """``pod`` as JSON; ``what`` names the document; ``skipped`` those that create no pods.
 
-    ``controller`` is set if it creates the next pod only when the last one is Ready.
+    ``at_once`` of the ``count`` pods, if not all, exist before another pod of it is Ready.
+    ``controller`` is the owner reference to a workload of which this is true. Of ``groups``, each
+    is a gang of its own.
     """
 
     pod: dict[str, Any]
     count: int
     what: str
     skipped: tuple[str, ...] = ()
+    at_once: int | None = None
     controller: dict[str, Any] | None = None
+    groups: int = 1
 
     @property
     def counted(self) -> str:
@@ -56,33 +55,38 @@ class Manifest:
             names = ", ".join(each.what for each in self.workloads)
             raise SettingsError(
                 f"{self.source} must have one Pod or one workload that creates pods, or only pods "
-                f"of one gang, and has: {names}. Check each separately"
+                f"of one gang, and has: {names}. Check each separately, or set the labels of a "
+                "gang in each pod template"
             )
         ignored = (*self.skipped, *(_name(each) for each in self.pod_groups))
         return replace(self.workloads[0], skipped=ignored)
 
 
 def manifest(content: bytes, source: str) -> Manifest:
-    """Return what a file would create. SettingsError if it creates no pods."""
-    flat: list[Any] = []
-    for each in (found.value for found in read(source, content)):
-        items = each.get("items") if each.get("kind") == "List" else None
-        flat += items if isinstance(items, list) else [each]
+    """Return what a file would create.
+
+    SettingsError if it creates no pods, or a kind that is not read creates some with GPU memory.
+    """
+    documents = list(objects(read(source, content)))
+    runtimes = train_jobs.runtimes_of(doc.value for doc in documents)
     found: list[Wanted] = []
     groups: list[dict[str, Any]] = []
     skipped: list[str] = []
-    for each in flat:
-        if not isinstance(each, dict) or not isinstance(each.get("kind"), str):
-            raise SettingsError(f"{source} has a document without a kind: write Kubernetes objects")
-        one = _read(each, source)
-        if each["kind"] == "PodGroup":
-            groups.append(each)
-        elif one is None:
-            skipped.append(_name(each))
+    for doc in documents:
+        if doc.value["kind"] == "PodGroup":
+            groups.append(doc.value)
+        elif doc.value["kind"] == "Pod":
+            found.append(Wanted(doc.value, 1, _name(doc.value)))
+        elif kind_of(doc.value) is not None:
+            made, group = _read(doc, runtimes)
+            found += made
+            groups += [group] if group is not None else []
+        elif requests_memory(doc.value) and not train_jobs.is_runtime(doc.value):
+            raise doc.wrong((), f"{_name(doc.value)}: {NOT_READ}. {AS_JOB}")
         else:
-            found.append(one)
+            skipped.append(_name(doc.value))
     if not found:
-        kinds = ", ".join(_WORKLOADS)
+        kinds = ", ".join(KINDS)
         raise SettingsError(f"{source} has no Pod and no workload that creates pods ({kinds})")
     return Manifest(tuple(found), tuple(groups), tuple(skipped), source)
 
@@ -91,7 +95,7 @@ def placed(found: Wanted, namespace: str | None) -> Wanted:
     """Return the pod in ``namespace``, if given. SettingsError if the file names another one."""
     if namespace is None:
         return found
-    meta = _mapping(found.pod.get("metadata"))
+    meta = Field(found.pod).at("metadata").mapping()
     if meta.get("namespace") not in {None, "", namespace}:
         raise SettingsError(
             f"{found.what} is for namespace {meta['namespace']!r}: omit --namespace {namespace}"
@@ -99,44 +103,49 @@ def placed(found: Wanted, namespace: str | None) -> Wanted:
     return replace(found, pod={**found.pod, "metadata": {**meta, "namespace": namespace}})
 
 
-def _read(document: dict[str, Any], source: str) -> Wanted | None:
-    kind = document["kind"]
-    if kind == "Pod":
-        return Wanted(document, 1, _name(document))
-    if kind not in _WORKLOADS:
-        return None
-    path, number = _WORKLOADS[kind]
-    template: Any = document
-    for key in path:
-        template = template.get(key) if isinstance(template, dict) else None
-    if not isinstance(template, dict):
-        raise SettingsError(f"{source}: {_name(document)} has no pod template at {'.'.join(path)}")
-    own = _mapping(document.get("metadata"))
-    named = {"name": own.get("name") or "", "namespace": own.get("namespace") or ""}
-    meta = {**named, **_mapping(template.get("metadata"))}
-    spec = template.get("spec") or {}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    count = _mapping(document.get("spec")).get(number, 1) if number else 1
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise SettingsError(f"{source}: {_name(document)} has {number} {count!r}: write a number")
-    name = str(named["name"])
-    return Wanted(pod, max(1, count), _name(document), controller=one_by_one(document, name))
+def _read(
+    doc: Document, runtimes: train_jobs.Runtimes
+) -> tuple[list[Wanted], dict[str, Any] | None]:
+    """Return a workload's pods by template, and the PodGroup that its controller creates."""
+    workload, what = Field(doc.value), _name(doc.value)
+    own = workload.at("metadata")
+    name = str(own.at("name").value or own.at("generateName").value or "")
+    try:
+        made = pods_of(workload, name, runtimes)
+        total = sum(each.count for each in made)
+        group = train_jobs.pod_group(workload, name, runtimes, total)
+        owner = owner_of(doc.value["kind"], name)
+        is_late = any(each.at_once < each.count for each in made)
+        found = []
+        for each in [one for one in made if one.count] or made[:1]:
+            _, labels = each.named(0)
+            inner = each.template.at("metadata").mapping()
+            meta = {
+                "name": name,
+                "namespace": own.at("namespace").value or "",
+                **inner,
+                "labels": {**(inner.get("labels") or {}), **labels},
+            }
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+            found.append(
+                Wanted(
+                    {**pod, "spec": each.template.value["spec"]},
+                    max(1, each.count),
+                    f"{what} ({each.part})" if each.part else what,
+                    at_once=each.at_once if each.at_once < each.count else None,
+                    controller=owner if is_late else None,
+                    groups=each.groups,
+                )
+            )
+    except Misplaced as err:
+        raise doc.wrong(err.place, f"{what}: {err.text}") from err
+    return found, group
 
 
-def one_by_one(document: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the owner reference of a workload whose next pod waits until the last one is Ready.
-
-    Return None for a workload that creates its pods at once.
-    """
-    spec = _mapping(document.get("spec"))
-    if document["kind"] != "StatefulSet" or spec.get("podManagementPolicy") == "Parallel":
-        return None
-    return {"kind": "StatefulSet", "name": name, "uid": f"StatefulSet {name}", "controller": True}
+def owner_of(kind: str, name: str) -> dict[str, Any]:
+    """Return the owner reference of a workload's pods."""
+    return {"kind": kind, "name": name, "uid": f"{kind} {name}", "controller": True}
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    return f"{document['kind']} {_mapping(document.get('metadata')).get('name') or '(no name)'}"
-
-
-def _mapping(found: Any) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
+    return f"{document['kind']} {Field(document).at('metadata', 'name').value or '(no name)'}"

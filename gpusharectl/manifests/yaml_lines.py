@@ -1,8 +1,8 @@
 """Read YAML files into documents with the line of each part (pure)."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from gpushare.text.yaml_events import MAX_DEPTH, FastestLoader, with_depth
 from gpusharectl.manifests.kubernetes_keys import Path
 
 MAX_FOR_LINE: Final = 2**20  # bytes of JSON that are read again as YAML to find a line
+LISTS: Final = frozenset({"List", "NamespaceList", "NodeList", "PodList", "PriorityClassList"})
 _PLAIN: Final = 500  # so few brackets cannot be too deep for the stack
 _INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -101,6 +102,33 @@ def read(file: str, content: bytes) -> Iterator[Document]:
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         text = " ".join(str(err).split())[:200]
         raise SettingsError(f"{file}:1: invalid YAML: {text or 'nested too deeply'}") from err
+
+
+def objects(documents: Iterable[Document]) -> Iterator[Document]:
+    """Yield each object, also those of a list such as ``kubectl get -o yaml`` prints.
+
+    Raises SettingsError for an object without a kind.
+    """
+    for doc in documents:
+        kind = doc.value.get("kind")
+        if not isinstance(kind, str):
+            text = f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
+            raise doc.wrong((), text)
+        if kind not in LISTS:
+            yield doc
+            continue
+        items = doc.value.get("items") or []
+        if not isinstance(items, list):
+            raise doc.wrong(("items",), "expected a list of objects")
+        for number, item in enumerate(items):
+            if not isinstance(item, dict):
+                raise doc.wrong(("items", number), "expected a Kubernetes object")
+            # The items of a PodList have no kind.
+            value = {"kind": kind.removesuffix("List"), **item}
+            made = replace(doc, value=value, base=(*doc.base, "items", number))
+            if not isinstance(value["kind"], str):
+                raise made.wrong((), "expected a Kubernetes object with a kind")
+            yield made
 
 
 def _root_of_json(content: bytes) -> yaml.Node | None:

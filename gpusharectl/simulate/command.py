@@ -22,6 +22,7 @@ from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
 from gpushare.text.printable_json import printable_json
+from gpusharectl.manifests.workloads import KINDS
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.policies.option import NODE_POLICY, compares_policies
 from gpusharectl.simulate import examples, svg, view
@@ -113,7 +114,11 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 @click.option("--serve", is_flag=True, help="Play the steps on the live page, in the browser.")
 @port_option
 @browse_option
-@click.option("--all-must-run", is_flag=True, help="Exit with 1 if a pod is Pending at the end.")
+@click.option(
+    "--all-must-run",
+    is_flag=True,
+    help="Exit with 1 if a pod is Pending at the end, with 2 if a workload cannot be simulated.",
+)
 def simulate(
     files: tuple[str, ...],
     more: tuple[str, ...],
@@ -163,7 +168,7 @@ def simulate(
     card = CardPolicy(card_policy)
     unit = parse_unit(memory_unit) if memory_unit is not None else None
     documents, kept = _documents((*files, *more), example), parse_reserve(reserve)
-    scenario = _scenario(documents, unit, kept, places_again=bool(policies))
+    scenario = _scenario(documents, unit, kept, places_again=bool(policies), reads_all=all_must_run)
     if policies:
         _compare(scenario, policies, card, output)
         return
@@ -195,7 +200,12 @@ def simulate(
 
 
 def _scenario(
-    documents: Iterator[Document], unit_mib: int | None, reserve: Reserve, *, places_again: bool
+    documents: Iterator[Document],
+    unit_mib: int | None,
+    reserve: Reserve,
+    *,
+    places_again: bool,
+    reads_all: bool,
 ) -> Scenario:
     gc.disable()  # much is allocated here and nothing freed: this halves the time
     try:
@@ -203,8 +213,22 @@ def _scenario(
     finally:
         gc.enable()
     if not scenario.nodes and not scenario.pods:
-        raise SettingsError("nothing to simulate: no Nodes and Pods found")
+        unread = "".join(f". {text}" for text in scenario.not_read.lines())
+        raise SettingsError(f"nothing to simulate: no Nodes and Pods found{unread}")
+    if reads_all:
+        _require_read(scenario)
     return scenario
+
+
+def _require_read(scenario: Scenario) -> None:
+    """Refuse files with workloads that are not simulated, and files without anything that is."""
+    if texts := list(scenario.not_read.lines()):
+        raise SettingsError(f"--all-must-run: {'; '.join(texts)}")
+    for file, kinds in scenario.without_effect.items():
+        raise SettingsError(
+            f"--all-must-run: nothing in {file} is simulated: it has only {', '.join(kinds)}. "
+            f"Write Pods, or workloads of these kinds: {', '.join(KINDS)}"
+        )
 
 
 def _compare(

@@ -103,6 +103,7 @@ class Run:
 
     def _left_out(self) -> Iterator[str]:
         """Yield what is not simulated, and may change what these pods get."""
+        yield from self.scenario.not_read.lines()
         offered = OfferedResources(event.node for event in self.scenario.nodes)
         pods = (foreign_resources(event.pod) for event in self.scenario.pods)
         unknown = sum(not offered.has_all(resources) for resources in pods)

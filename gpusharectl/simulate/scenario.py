@@ -2,9 +2,8 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from dataclasses import replace as replaced
 from typing import Any, Final
 
 import msgspec
@@ -22,9 +21,11 @@ from gpushare.objects.model import Pod, PodStatus
 from gpushare.objects.pod_requests import requests_of
 from gpushare.text.amounts import MIB_PER_GIB
 from gpusharectl.manifests import kubernetes_keys, resource_rules
-from gpusharectl.manifests.kubernetes_keys import Path
-from gpusharectl.manifests.manifest import one_by_one
-from gpusharectl.manifests.yaml_lines import Document
+from gpusharectl.manifests.fields import Field
+from gpusharectl.manifests.manifest import AS_JOB, NOT_READ
+from gpusharectl.manifests.train_jobs import Runtimes, is_runtime, runtimes_of
+from gpusharectl.manifests.workloads import KINDS, kind_of, requests_memory
+from gpusharectl.manifests.yaml_lines import LISTS, Document, objects
 from gpusharectl.simulate.documents import priorities
 from gpusharectl.simulate.documents.namespaces import NamespaceDocuments, NamespaceEvent
 from gpusharectl.simulate.documents.nodes import NodeDocuments, NodeEvent, has_large_gpus, unit_of
@@ -39,19 +40,17 @@ from gpusharectl.simulate.documents.values import (
     present,
     times_of,
 )
-from gpusharectl.simulate.notes import Notes
+from gpusharectl.simulate.documents.workloads import read_workload
+from gpusharectl.simulate.notes import MAX_TEXTS, Notes
 from gpusharectl.simulate.other_systems.other_pods import gpus_of, is_hami, not_simulated
 
-MAX_PODS: Final = 100_000  # of one template
-_LISTS: Final = frozenset({"List", "NamespaceList", "NodeList", "PodList", "PriorityClassList"})
-_WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
 _BUDGET: Final = "PodDisruptionBudget"
 _QUOTA_OF_NONE: Final = "has a quota, and no pods in the files that request GPU memory"
 _NO_CLASS: Final = (
     "priorityClassName (add the PriorityClass, or write spec.priority; 0 was assumed)"
 )
 _IN_MIB: Final = f"{RESOURCE_MEMORY} is assumed to be in MiB: no GPU has so many GiB"
-_KINDS: Final = ("Namespace", "Node", "Pod", "PodGroup", priorities.KIND, *sorted(_WORKLOADS))
+_KINDS: Final = ("Namespace", "Node", "Pod", "PodGroup", priorities.KIND, *LISTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,8 @@ class Scenario:
     """``unit_mib`` is the cluster's unit.
 
     ``ignored`` is what was read and has no effect here, ``unknown`` what is not understood of GPUs.
+    ``not_read`` are workloads whose pods would request GPU memory and are not here, and
+    ``without_effect`` the files, with their kinds, of which nothing has an effect.
     ``named`` counts what the pods use that decides in a cluster and is not simulated. ``pending``
     are pods without a node that request whole GPUs, ``not_tried`` all that seem to want GPUs, but
     not by memory; they have no events.
@@ -88,6 +89,8 @@ class Scenario:
     unit_mib: int = MIB_PER_GIB
     ignored: Notes = field(default_factory=Notes)
     unknown: Notes = field(default_factory=Notes)
+    not_read: Notes = field(default_factory=Notes)
+    without_effect: dict[str, list[str]] = field(default_factory=dict)
     named: Counter[str] = field(default_factory=Counter)
     pending: list[Pod] = field(default_factory=list)
     not_tried: list[Pod] = field(default_factory=list)
@@ -111,36 +114,20 @@ def build(
     keep ``reserve`` of each unshared. With ``places_again`` no pod with GPU memory is bound, and
     pods are in order of creation, those without a time last.
     """
-    found = list(_objects(documents))
+    found = list(objects(documents))
     stated = unit_mib or next((u for doc in found if (u := unit_of(doc)) is not None), None)
     in_mib = [] if stated else [doc for doc in found if has_large_gpus(doc)]
     unit = stated or (1 if in_mib else MIB_PER_GIB)
     has_pods = any(doc.value.get("kind") == "Pod" and is_served(doc) for doc in found)
-    classes = PriorityClasses(found)
-    builder = _Builder(unit, reserve, classes, has_pods=has_pods, places_again=places_again)
+    classes, runtimes = PriorityClasses(found), runtimes_of(doc.value for doc in found)
+    builder = _Builder(
+        unit, reserve, classes, runtimes, has_pods=has_pods, places_again=places_again
+    )
     for doc in in_mib:
         builder.scenario.unknown.add(_IN_MIB, name_of(doc), "If it is not MiB, use --memory-unit")
     for doc in found:
         builder.add(doc)
     return builder.finish()
-
-
-def _objects(documents: Iterable[Document]) -> Iterator[Document]:
-    """Yield each object, also those of a list such as ``kubectl get -o yaml`` prints."""
-    for doc in documents:
-        kind = doc.value.get("kind")
-        if not isinstance(kind, str) or kind not in _LISTS:
-            yield doc
-            continue
-        items = doc.value.get("items") or []
-        if not isinstance(items, list):
-            raise doc.wrong(("items",), "expected a list of objects")
-        for number, item in enumerate(items):
-            if not isinstance(item, dict):
-                raise doc.wrong(("items", number), "expected a Kubernetes object")
-            # The items of a PodList have no kind.
-            value = {"kind": kind.removesuffix("List"), **item}
-            yield replaced(doc, value=value, base=(*doc.base, "items", number))
 
 
 class _Builder:
@@ -151,6 +138,7 @@ class _Builder:
         unit_mib: int,
         reserve: Reserve,
         classes: PriorityClasses,
+        runtimes: Runtimes,
         *,
         has_pods: bool,
         places_again: bool,
@@ -160,6 +148,8 @@ class _Builder:
         self._has_pods, self._places_again = has_pods, places_again
         self._pods: dict[str, tuple[int, int | None]] = {}
         self._nodes = NodeDocuments(unit_mib, reserve)
+        self._runtimes = runtimes
+        self._used: set[str] = set()  # files
         self._gangs: set[GroupKey] = set()  # with members that request GPU memory
         self._later: set[str] = set()  # uids of pods that come when another one is Ready
 
@@ -184,6 +174,8 @@ class _Builder:
         for each in self.scenario.namespaces:
             if each.namespace.quota is not None and each.namespace.name not in with_pods:
                 self.scenario.ignored.add(_QUOTA_OF_NONE, each.namespace.name)
+        for file in self._used:
+            self.scenario.without_effect.pop(file, None)
         return self.scenario
 
     def _never_start(self, pods: Iterable[Pod]) -> set[GroupKey]:
@@ -201,10 +193,7 @@ class _Builder:
         return {key for key, number in first.items() if number < minima.get(key, 0)}
 
     def add(self, doc: Document) -> None:
-        kind = doc.value.get("kind")
-        if not isinstance(kind, str):
-            text = f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
-            raise doc.wrong((), text)
+        kind = doc.value["kind"]
         if kind == "Node":
             self._nodes.add(doc)
         elif kind == "Namespace":
@@ -215,18 +204,32 @@ class _Builder:
             check_keys(doc, kubernetes_keys.POD)
             times, name = times_of(doc), name_of(doc)
             value = {key: doc.value.get(key) for key in ("metadata", "spec", "status")}
-            self._put(doc, (), convert(doc, (), present(value), Pod), name, times)
+            self._put(doc, Field(doc.value), convert(doc, (), present(value), Pod), name, times)
         elif kind == "PodGroup" and (source := _source_of(doc)) is not None:
             self._pod_group(doc, source)
-        elif kind in _WORKLOADS and is_served(doc) and self._has_pods:
+        elif kind_of(doc.value) is not None and self._has_its_pods(doc):
             self.scenario.ignored.add(f"kind {kind}, whose pods are in the files")
-        elif kind in _WORKLOADS:
-            self._workload(doc, kind)
+        elif kind_of(doc.value) is not None:
+            self._workload(doc)
+        elif not is_runtime(doc.value):
+            self._leave_out(doc, kind)
+            return
+        self._used.add(doc.file)
+
+    def _leave_out(self, doc: Document, kind: str) -> None:
+        near = difflib.get_close_matches(kind, (*_KINDS, *KINDS), 1, 0.85)
+        if near and (near[0] in _KINDS or kind_of({**doc.value, "kind": near[0]}) is not None):
+            raise doc.wrong(("kind",), f"unknown kind {kind}: did you mean {near[0]}?")
+        kinds = self.scenario.without_effect.setdefault(doc.file, [])
+        if kind not in kinds and len(kinds) < MAX_TEXTS:
+            kinds.append(kind)
+        if requests_memory(doc.value) and not self._has_its_pods(doc):
+            self.scenario.not_read.add(NOT_READ, _named(doc), AS_JOB)
         else:
-            near = difflib.get_close_matches(kind, (*_KINDS, *_LISTS), 1, 0.8)
-            if near:
-                raise doc.wrong(("kind",), f"unknown kind {kind}: did you mean {near[0]}?")
             self.scenario.ignored.add(f"kind {kind}"[:80])
+
+    def _has_its_pods(self, doc: Document) -> bool:
+        return is_served(doc) and self._has_pods
 
     def _pod_group(self, doc: Document, source: Source) -> None:
         meta = PodGroupMeta(name_of(doc), str(doc.value["metadata"].get("namespace") or "default"))
@@ -236,48 +239,22 @@ class _Builder:
             raise doc.wrong(("spec",), str(err)) from err
         self.scenario.pod_groups.append(value_of(PodGroupObject(meta, spec), source))
 
-    def _workload(self, doc: Document, kind: str) -> None:
-        check_keys(doc, kubernetes_keys.WORKLOAD)
+    def _workload(self, doc: Document) -> None:
         times = times_of(doc)
-        spec = doc.value.get("spec")
-        template = spec.get("template") if isinstance(spec, dict) else None
-        if not isinstance(spec, dict) or not isinstance(template, dict):
-            raise doc.wrong(("spec", "template"), "is missing: expected the pods' template")
-        wanted = "parallelism" if kind == "Job" else "replicas"
-        count = 1 if spec.get(wanted) is None else spec[wanted]
-        if type(count) is not int or not 0 <= count <= MAX_PODS:
-            text = f"{count!r:.40}: write a number of pods from 0 to {MAX_PODS}"
-            raise doc.wrong(("spec", wanted), text)
-        if kind == "Job" and type(spec.get("completions")) is int:
-            count = min(count, spec["completions"])
-        name = name_of(doc)
-        if kind == "Job" and spec.get("suspend") is True:
-            self.scenario.ignored.add("a suspended Job creates no pods", name)
-            count = 0
-        metadata = doc.value["metadata"]
-        inner = template.get("metadata") or {}
-        if not isinstance(inner, dict):
-            raise doc.wrong(("spec", "template", "metadata"), "expected a mapping")
-        value = {
-            "metadata": {
-                **inner,
-                "namespace": metadata.get("namespace"),
-                "ownerReferences": [owner] if (owner := one_by_one(doc.value, name)) else None,
-            },
-            "spec": template.get("spec"),
-            "status": None,
-        }
-        first = 0 if kind == "StatefulSet" else 1
-        place: Path = ("spec", "template")
-        if count:
-            made = convert(doc, place, present(value), Pod)
-            for number in range(first, first + count):
-                self._put(doc, place, made, f"{name}-{number}", times)
-                if owner and number > first:
-                    self._later.add(f"{made.metadata.namespace or 'default'}/{name}-{number}")
+        made = read_workload(doc, self._runtimes)
+        if made.is_suspended:
+            notes = self.scenario.not_read if made.requests_memory else self.scenario.ignored
+            notes.add("suspended, so it creates no pods", _named(doc), "Remove suspend: true")
+            return
+        if made.pod_group is not None:
+            self._pod_group(made.pod_group, Source.POD_GROUP)
+        for each in made.pods:
+            self._put(doc, each.template, each.pod, each.name, times)
+            if each.is_late:
+                self._later.add(f"{each.pod.metadata.namespace or 'default'}/{each.name}")
 
-    def _put(self, doc: Document, place: Path, pod: Pod, name: str, times: Times) -> None:
-        at, delete = times
+    def _put(self, doc: Document, template: Field, pod: Pod, name: str, times: Times) -> None:
+        (at, delete), place = times, template.place
         namespace = pod.metadata.namespace or "default"
         if not NAME.fullmatch(namespace):
             raise doc.wrong(("metadata", "namespace"), f"{namespace!r:.80} is not a namespace name")
@@ -285,7 +262,7 @@ class _Builder:
             raise doc.wrong((*place, "spec", "containers"), "is missing: a pod has at least one")
         key = f"{namespace}/{name}"
         metadata = replace(pod.metadata, name=name, namespace=namespace, uid=key)
-        pod = self._classes.applied(replace(pod, metadata=metadata), _spec(doc, place))
+        pod = self._classes.applied(replace(pod, metadata=metadata), template.at("spec").mapping())
         try:
             requests_of(pod)
         except RequestError as err:
@@ -309,7 +286,7 @@ class _Builder:
         if before is not None and (before[1] is None or before[1] > at):
             raise doc.wrong(("metadata", "name"), f"pod {key} is defined twice at {at}s")
         self._pods[key] = at, delete
-        self._note(doc, place, pod)
+        self._note(template, pod)
         returns = bool(place) or pod.has_controller
         self.scenario.pods.append(PodEvent(at, delete, pod, returns))
 
@@ -328,9 +305,9 @@ class _Builder:
         if gpus_of(pod) and not is_hami(pod) and not pod.spec.scheduling_gates:
             self.scenario.pending.append(pod)
 
-    def _note(self, doc: Document, place: Path, pod: Pod) -> None:
+    def _note(self, template: Field, pod: Pod) -> None:
         """Count what the pod uses that kube-scheduler decides by, and that is not simulated."""
-        value = _spec(doc, place)
+        value = template.at("spec").mapping()
         if pod.node:
             if value.get("resourceClaims"):
                 text = "uses resource claims (DRA), whose devices are not in the files"
@@ -364,12 +341,8 @@ def _source_of(doc: Document) -> Source | None:
     return None
 
 
-def _spec(doc: Document, place: Path) -> dict[str, Any]:
-    """Return the spec of a pod, or of the template at ``place``, as it is written."""
-    value: Any = doc.value
-    for part in (*place, "spec"):
-        value = value.get(part) or {}
-    return value if isinstance(value, dict) else {}
+def _named(doc: Document) -> str:
+    return f"{doc.value['kind']} {Field(doc.value).at('metadata', 'name').value}"[:120]
 
 
 def _list(value: Any) -> list[Any]:

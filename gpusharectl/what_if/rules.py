@@ -33,14 +33,16 @@ class WantedGang:
         It is about the pods that exist before one of them is Ready if these are too few.
         """
         minimum = self._minimum
-        is_stuck = minimum > sum(1 if part.controller else part.count for part in self.parts)
+        at_once = [part.count if part.at_once is None else part.at_once for part in self.parts]
+        is_stuck = minimum > sum(at_once)
         found: dict[str, Any] = {"pods": []}
-        for pod, part in zip(pods, self.parts, strict=True):
+        for pod, part, first in zip(pods, self.parts, at_once, strict=True):
             one = {"pod": pod, "count": part.count}
             if is_stuck and part.controller is not None:
                 meta = {**pod["metadata"], "ownerReferences": [part.controller]}
-                one = {"pod": {**pod, "metadata": meta}, "count": 1}
-            found["pods"].append(one)
+                one = {"pod": {**pod, "metadata": meta}, "count": first}
+            if one["count"]:
+                found["pods"].append(one)
         if self.pod_group is not None:
             found |= {"minimum": self.pod_group.minimum, "zoneKey": self.pod_group.zone_key}
         elif is_stuck and self.key.source in API_GROUPS:
@@ -62,12 +64,19 @@ def gang_of(
 ) -> WantedGang | None:
     """Return the gang of all these pods; None if they are not of one gang.
 
-    SettingsError if the PodGroup in the file states no minimum.
+    SettingsError if the PodGroup in the file states no minimum, and for several gangs of one
+    workload.
     """
     keys = {_key(each) for each in workloads}
     key = keys.pop()
     if keys or key is None:
         return None
+    for each in workloads:
+        if each.groups > 1:
+            raise SettingsError(
+                f"{each.what} has {each.groups} groups, and each is a gang of its own: write "
+                "replicas: 1 to check one of them"
+            )
     found = next((each for each in map(_pod_group, pod_groups) if _is_of(each, key)), None)
     if found is not None and found.minimum is None:
         field = "minMember" if found.key.source == "pod-group" else "a policy with minCount"

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpushare.objects.model import Node, Pod
+from gpusharectl.manifests.fields import Field
 from gpusharectl.manifests.kubernetes_keys import Keys, Path, unknown
 from gpusharectl.manifests.yaml_lines import Document
 
@@ -47,11 +48,16 @@ def convert(doc: Document, place: Path, value: dict[str, Any], kind: type[_T]) -
 
 
 def name_of(doc: Document) -> str:
-    """Return the object's name; SettingsError if Kubernetes would reject it."""
+    """Return the object's name, or how generated names begin.
+
+    SettingsError if Kubernetes would reject it.
+    """
     metadata = doc.value.get("metadata")
     if not isinstance(metadata, dict):
         raise doc.wrong(("metadata",), "expected a mapping with a name")
-    name = metadata.get("name")
+    name, generated = metadata.get("name"), metadata.get("generateName")
+    if name is None and isinstance(generated, str):
+        name = generated.rstrip("-.")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         text = f"expected a name of lower case letters, digits, '-' and '.', found {name!r:.80}"
         raise doc.wrong(("metadata", "name"), text)
@@ -86,9 +92,13 @@ def is_served(doc: Document) -> bool:
     return isinstance(metadata, dict) and bool(metadata.get("uid"))
 
 
-def check_keys(doc: Document, keys: Keys) -> None:
-    """Reject unknown keys, except in objects from an API server: a newer one has more."""
+def check_keys(doc: Document, keys: Keys, at: Field | None = None) -> None:
+    """Reject unknown keys, except in objects from an API server: a newer one has more.
+
+    The keys are those of the document, or of the field ``at``.
+    """
     if is_served(doc):
         return
-    for place, text in unknown(doc.value, keys):
+    value, base = (doc.value, ()) if at is None else (at.value, at.place)
+    for place, text in unknown(value, keys, base):
         raise doc.wrong(place, text)

@@ -731,18 +731,46 @@ def test_a_sample_asks_for_what_the_extender_reads(sample, units):
     assert deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
 
 
-@pytest.mark.parametrize(("sample", "members", "gpus"), [("job", 4, 4), ("trainer", 4, 3)])
-def test_all_pods_of_a_sample_gang_are_needed(sample, members, gpus):
+GANGS = [
+    ("job", 1, 4, 4),
+    ("trainer", 1, 4, 3),
+    ("jobset", 1, 4, 4),
+    ("pytorchjob", 1, 4, 4),
+    ("trainjob", 1, 4, 4),
+    ("raycluster", 1, 4, 3),
+    ("leaderworkerset", 2, 2, 2),
+    ("mpijob", 1, 4, 3),
+]
+
+
+@pytest.mark.parametrize(("sample", "gangs", "members", "gpus"), GANGS)
+def test_all_pods_of_a_sample_gang_are_needed(sample, gangs, members, gpus):
     """Only then none starts without the others."""
+    found = gangs_of_sample(sample, gpus - 1)
+    assert len(found) == gangs
+    for gang in found:
+        assert (gang.members, gang.minimum, gang.phase) == (members, members, "WaitingForRoom")
+        assert f"{gpus} x 8 GiB" in gang.text
+
+
+@pytest.mark.parametrize(("sample", "gangs", "members", "gpus"), GANGS)
+def test_a_sample_gang_starts_on_nodes_with_the_usual_taint(sample, gangs, members, gpus):
+    found = gangs_of_sample(
+        sample, gangs * gpus, "taints: [{key: nvidia.com/gpu, effect: NoSchedule}]"
+    )
+    assert [gang.phase for gang in found] == ["Placed"] * gangs
+
+
+def gangs_of_sample(sample, gpus, spec=""):
+    """Return its gangs on a node with so many GPUs of 8 GiB, beside a node without."""
     path = ROOT / f"daemonset/samples/gang-{sample}.yaml"
-    zone = "metadata: {name: n, labels: {topology.kubernetes.io/zone: a}}"
-    node = f"kind: Node\n{zone}\ngpus: 1 x 16\n---\n".encode()
-    [step] = Run(build(read(path.name, node + path.read_bytes())), Policies()).steps()
-    [gang] = step.gangs
-    assert (gang.members, gang.minimum, gang.phase) == (members, members, "WaitingForRoom")
-    assert f"{gpus} x 8 GiB" in gang.text
-    assert step.units == 16
-    assert step.used == 0
+    zone = "labels: {topology.kubernetes.io/zone: a}"
+    nodes = (
+        f"kind: Node\nmetadata: {{name: n, {zone}}}\ngpus: {gpus} x 8\nspec: {{{spec}}}\n---\n"
+        f"kind: Node\nmetadata: {{name: m, {zone}}}\n---\n"
+    )
+    [step] = Run(build(read(path.name, nodes.encode() + path.read_bytes())), Policies()).steps()
+    return step.gangs
 
 
 def test_the_sample_policy_gives_pods_what_filter_wants_of_them():

@@ -33,6 +33,15 @@ def test_the_first_source_that_a_pod_has_counts():
     assert sources.key_of(builders.pod(labels=labels)) is None
 
 
+def test_each_group_of_a_leader_worker_set_is_a_gang_of_its_own():
+    group = {contract.LABEL_WORKER_GROUP: "1"}
+    key = sources.key_of(builders.pod(labels={contract.LABEL_GANG: "serve", **group}))
+    assert key == GroupKey("default", Source.LABELS, "serve-1")
+    key = sources.key_of(builders.pod(labels={contract.LABEL_POD_GROUP: "serve", **group}))
+    assert key == GroupKey("default", Source.POD_GROUP, "serve")
+    assert sources.key_of(builders.pod(labels=group)) is None
+
+
 def test_the_annotation_names_a_kueue_group_before_the_label():
     labels = {contract.LABEL_KUEUE_GROUP: "label"}
     for annotations, name in (

@@ -19,7 +19,7 @@ TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": CONTAINER
         ("Deployment", {"replicas": 4, "template": TEMPLATE}, 4),
         ("StatefulSet", {"template": TEMPLATE}, 1),
         ("Job", {"parallelism": 3, "template": TEMPLATE}, 3),
-        ("CronJob", {"jobTemplate": {"spec": {"template": TEMPLATE}}}, 1),
+        ("CronJob", {"jobTemplate": {"spec": {"parallelism": 2, "template": TEMPLATE}}}, 2),
     ],
 )
 def test_every_workload_is_asked_about_by_its_pods(kind, spec, count):
@@ -47,9 +47,28 @@ def test_documents_that_make_no_pods_are_left_out_and_named():
         ("", "has no Pod"),
         ("just words", "expected a Kubernetes object"),
         ("{kind: Service}", "has no Pod"),
-        ("{kind: Pod, metadata: {name: a}}\n---\n{kind: Job, spec: {template: {}}}", "Pod a, Job"),
-        ("{kind: Deployment, metadata: {name: d}}", "Deployment d has no pod template"),
-        ("{kind: Deployment, spec: {replicas: many, template: {}}}", "replicas 'many'"),
+        (
+            "{kind: Pod, metadata: {name: a}}\n---\n{kind: Job, spec: {template: {spec: {}}}}",
+            "Pod a, Job",
+        ),
+        (
+            "{kind: Deployment, metadata: {name: d}}",
+            "Deployment d: is missing: expected the pods' template",
+        ),
+        (
+            "{kind: Deployment, spec: {replicas: many, template: {}}}",
+            "replicas: Deployment .*'many'",
+        ),
+        (
+            (
+                "{kind: SparkApplication, metadata: {name: s}, spec: {a: {containers: "
+                "[{resources: {limits: {aliyun.com/gpu-mem: 1}}}]}}}"
+            ),
+            (
+                "SparkApplication s: its pods request GPU memory, and gpushare does not read this "
+                "kind. Write its pods as a Job"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_asked_about_is_refused_with_a_reason(text, says):

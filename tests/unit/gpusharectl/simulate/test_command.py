@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from gpusharectl.app import cli
+from tests.markdown import ROOT
 
 SCENE = """kind: Node
 metadata: {name: n1}
@@ -129,6 +130,54 @@ def test_all_must_run_fails_for_a_pod_that_wants_gpus_in_another_way(scene, reso
     )
     told = simulate(scene, "--all-must-run", code=1)
     assert "1 pod is Pending at the end: other" in told
+
+
+SPARK = """kind: SparkApplication
+metadata: {name: pi}
+spec: {executor: {template: {spec: {containers: [{resources: {limits: {aliyun.com/gpu-mem: 8}}}]}}}}
+"""
+NOT_READ = (
+    "SparkApplication pi: its pods request GPU memory, and gpushare does not read this kind. "
+    "Write its pods as a Job"
+)
+
+
+def test_a_workload_that_is_not_read_is_said_first_and_refused_where_all_must_run(scene, tmp_path):
+    spark = tmp_path / "spark.yaml"
+    spark.write_text(SPARK)
+    shown = simulate(scene, str(spark))
+    assert shown.startswith(f"Not simulated here: {NOT_READ}")
+    head = json.loads(CliRunner().invoke(cli, ["simulate", scene, str(spark), "-ojson"]).stdout)
+    assert head["leftOut"][0].startswith(NOT_READ)
+    assert NOT_READ in simulate(scene, str(spark), "--all-must-run", code=2)
+    assert NOT_READ in simulate(str(spark), code=2)
+
+
+def test_a_workload_of_a_cluster_needs_not_be_read_if_its_pods_are_in_the_files(scene):
+    served = SCENE.replace("{name: first-pod}", "{name: first-pod, uid: v}").replace("12", "4")
+    spark = SPARK.replace("name: pi", "name: pi, uid: u")
+    Path(scene).write_text(f"{served}---\n{spark}")
+    assert "Ignored: kind SparkApplication (1)" in simulate(scene, "--all-must-run")
+
+
+def test_a_file_of_which_nothing_is_simulated_is_refused_where_all_must_run(scene, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text("kind: Service\nmetadata: {name: s}\n---\nkind: ConfigMap\n")
+    small = SCENE.replace("gpu-mem: 12", "gpu-mem: 4")
+    Path(scene).write_text(small)
+    simulate(scene, str(other))
+    told = simulate(scene, str(other), "--all-must-run", code=2)
+    assert f"nothing in {other} is simulated: it has only Service, ConfigMap." in told
+    Path(scene).write_text(f"{small}---\n{other.read_text()}")
+    simulate(scene, "--all-must-run")
+
+
+def test_a_suspended_job_is_no_success_where_all_must_run(scene, tmp_path):
+    sample = (ROOT / "daemonset/samples/gang-job.yaml").read_text()
+    job = tmp_path / "job.yaml"
+    job.write_text(sample.replace("spec:\n", "spec:\n  suspend: true\n", 1))
+    told = simulate(scene, str(job), "--all-must-run", code=2)
+    assert "Job gang-job: suspended, so it creates no pods. Remove suspend: true" in told
 
 
 def test_a_drawing_says_what_it_leaves_out(scene, tmp_path):

@@ -224,8 +224,8 @@ def test_templates_make_as_many_pods_as_they_say():
         found = scenario(f"{text}    {template}\nat: 5s")
         assert [event.pod.key for event in found.pods] == [f"x/{name}" for name in names]
         assert all(event.at == 5 for event in found.pods)
-        suspended = ["d: a suspended Job creates no pods"] if "true" in more else []
-        assert list(found.ignored.lines()) == suspended
+        suspended = ["Job d: suspended, so it creates no pods. Remove suspend: true"]
+        assert list(found.not_read.lines()) == (suspended if "true" in more else [])
 
 
 def test_nobody_is_there_twice_at_one_time():

@@ -6,6 +6,7 @@ import yaml
 from gpushare.errors import SettingsError
 from gpusharectl.manifests.manifest import manifest
 from gpusharectl.what_if.rules import gang_of
+from tests.markdown import ROOT
 
 LABELS = {
     "pod-group.scheduling.sigs.k8s.io/name": "train",
@@ -104,3 +105,54 @@ def test_a_native_pod_group_states_the_zone_too():
 def test_a_pod_group_without_a_minimum_is_an_error():
     with pytest.raises(SettingsError, match="PodGroup train states no minimum: write minMember"):
         found(job("a", IN_GROUP), pod_group({}))
+
+
+SAMPLES = ROOT / "daemonset/samples"
+
+
+@pytest.mark.parametrize(
+    ("sample", "what", "expected"),
+    [
+        ("mpijob", "MPIJob gang-mpijob (Launcher); MPIJob gang-mpijob (Worker), 3 times", [1, 3]),
+        ("jobset", "JobSet gang-jobset (workers), 4 times", [4]),
+        ("trainjob", "TrainJob gang-trainjob (node), 4 times", [4]),
+        (
+            "raycluster",
+            "RayCluster gang-raycluster (head); RayCluster gang-raycluster (gpu), 3 times",
+            [1, 3],
+        ),
+    ],
+)
+def test_the_pods_of_a_job_of_another_kind_are_one_gang(sample, what, expected):
+    read = manifest((SAMPLES / f"gang-{sample}.yaml").read_bytes(), "x.yaml")
+    gang = gang_of(read.workloads, read.pod_groups)
+    assert gang.what == f"gang gang-{sample} ({what})"
+    asked = gang.body(part.pod for part in gang.parts)["pods"]
+    assert [part["count"] for part in asked] == expected
+
+
+def test_several_groups_are_several_gangs_and_only_one_of_them_is_checked():
+    text = (SAMPLES / "gang-leaderworkerset.yaml").read_text()
+    read = manifest(text.encode(), "x.yaml")
+    with pytest.raises(SettingsError, match="has 2 groups, and each is a gang of its own: write"):
+        gang_of(read.workloads, read.pod_groups)
+    read = manifest(text.replace("replicas: 2", "replicas: 1").encode(), "x.yaml")
+    assert gang_of(read.workloads, read.pod_groups).key.name == "gang-leaderworkerset-0"
+
+
+@pytest.mark.parametrize(
+    ("sample", "policy", "late", "kind", "expected"),
+    [
+        ("mpijob", "AtStartup", "WaitForWorkersReady", "MPIJob", [3]),
+        ("leaderworkerset", "LeaderCreated", "LeaderReady", "LeaderWorkerSet", [1]),
+    ],
+)
+def test_only_pods_that_exist_before_another_is_ready_are_asked_about(
+    sample, policy, late, kind, expected
+):
+    text = (SAMPLES / f"gang-{sample}.yaml").read_text().replace("replicas: 2", "replicas: 1")
+    read = manifest(text.replace(f"Policy: {policy}", f"Policy: {late}").encode(), "x.yaml")
+    gang = gang_of(read.workloads, read.pod_groups)
+    asked = gang.body(part.pod for part in gang.parts)["pods"]
+    assert [part["count"] for part in asked] == expected
+    assert [each["pod"]["metadata"]["ownerReferences"][0]["kind"] for each in asked] == [kind]

@@ -1,0 +1,82 @@
+"""Read the pods that the workloads of documents create (pure)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as replaced
+
+from gpushare.objects.model import Pod
+from gpusharectl.manifests import kubernetes_keys, train_jobs
+from gpusharectl.manifests.fields import Field, Misplaced
+from gpusharectl.manifests.manifest import owner_of
+from gpusharectl.manifests.workloads import Pods, is_suspended, pods_of, requests_memory
+from gpusharectl.manifests.yaml_lines import Document
+from gpusharectl.simulate.documents.values import check_keys, convert, name_of, present
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A pod from a ``template``; ``is_late`` if another pod of its workload has to be Ready first.
+
+    ``pod`` has its labels, and neither its name nor defaults.
+    """
+
+    template: Field
+    pod: Pod
+    name: str
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``pods`` creates them one by one. ``pod_group`` is the PodGroup that comes with them.
+
+    It creates none if ``is_suspended``. ``requests_memory``: some would request GPU memory.
+    """
+
+    pods: Iterator[Created]
+    pod_group: Document | None
+    is_suspended: bool
+    requests_memory: bool
+
+
+def read_workload(doc: Document, runtimes: train_jobs.Runtimes) -> Workload:
+    """Return what a workload creates, suspended or not; SettingsError if it is invalid."""
+    kind, workload = doc.value["kind"], Field(doc.value)
+    if kind in kubernetes_keys.OF_WORKLOAD:
+        check_keys(doc, kubernetes_keys.WORKLOAD)
+    name = name_of(doc)
+    try:
+        made = pods_of(workload, name, runtimes)
+        members = sum(each.count for each in made)
+        group = train_jobs.pod_group(workload, name, runtimes, members)
+    except Misplaced as err:
+        raise doc.wrong(err.place, err.text) from err
+    return Workload(
+        _created(doc, name, made),
+        replace(doc, value=group) if group is not None else None,
+        is_suspended(workload),
+        any(requests_memory(each.template.value) for each in made),
+    )
+
+
+def _created(doc: Document, name: str, made: tuple[Pods, ...]) -> Iterator[Created]:
+    is_late = any(each.at_once < each.count for each in made)
+    owners = [owner_of(doc.value["kind"], name)] if is_late else None
+    namespace = doc.value["metadata"].get("namespace")
+    for each in made:
+        template = each.template
+        check_keys(doc, kubernetes_keys.TEMPLATE, template)
+        inner = template.at("metadata")
+        if inner.value is not None and not isinstance(inner.value, dict):
+            raise doc.wrong(inner.place, "expected a mapping")
+        if not each.count:
+            continue
+        own = {**(inner.value or {}), "namespace": namespace, "ownerReferences": owners}
+        value = {"metadata": own, "spec": template.value["spec"], "status": None}
+        pod = convert(doc, template.place, present(value), Pod)
+        for number in range(each.count):
+            called, labels = each.named(number)
+            metadata = replaced(pod.metadata, labels={**pod.labels, **labels})
+            one = replaced(pod, metadata=metadata)
+            yield Created(template, one, called, number >= each.at_once)
