@@ -95,7 +95,7 @@ def find(
         if container:
             candidates.append(Candidate(pod, container, arrival))
     if not candidates:
-        nearest = "; ".join(misses[:_SHOWN_MISSES]) or "none asks for any"
+        nearest = "; ".join(misses[:_SHOWN_MISSES]) or "none requests any"
         raise NoMatch(
             f"no pod of this node waits for {units} units of {RESOURCE_MEMORY}: "
             f"{len(pods)} pods checked; nearest: {nearest}"

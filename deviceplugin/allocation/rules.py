@@ -80,7 +80,7 @@ class Grant:
         """
         units = next((c.units for c in self.request.containers if c.name in names), 0)
         if not units:
-            raise Refused(f"pod {self.pod.key}: container {', '.join(names)} asks for no share")
+            raise Refused(f"pod {self.pod.key}: container {', '.join(names)} requests no share")
         uuids = self.uuids
         visible: dict[Injection, str] = {
             BY_CDI: NO_CARD,
@@ -123,7 +123,7 @@ def grant_of(pod: NodePod, inventory: Inventory | None) -> Grant:
     except RequestError as err:
         raise _unreadable(pod, str(err)) from err
     if pod.request is None:
-        raise _unreadable(pod, pod.fault or f"no container asks for {RESOURCE_MEMORY}")
+        raise _unreadable(pod, pod.fault or f"no container requests {RESOURCE_MEMORY}")
     if contradicts_decision(pod):
         raise _unreadable(
             pod,
@@ -145,7 +145,7 @@ def grant_of(pod: NodePod, inventory: Inventory | None) -> Grant:
     cards = tuple(card for card in inventory.cards if card.uuid in share.cards)
     if len(cards) != pod.request.card_count:
         raise _unreadable(
-            pod, f"it asks for {pod.request.card_count} GPUs, and its annotations name {len(cards)}"
+            pod, f"it requests {pod.request.card_count} GPUs, and its annotations name {len(cards)}"
         )
     return Grant(pod, pod.request, cards, inventory.unit_mib)
 

@@ -193,7 +193,7 @@ class UsageWatch:
             f"{use.asked_mib} MiB: other pods on this GPU may run out of memory. {use.limit_text} "
             f"Raise its aliyun.com/gpu-mem, or limit the memory that the program uses"
         )
-        log.warning("pod uses more than it asked for", extra={"pod": use.pod.key, "why": text})
+        log.warning("pod uses more than it requested", extra={"pod": use.pod.key, "why": text})
         await events.record(
             self._kube, use.pod, "MemoryOveruse", text, component=NAME, clock=self._clock
         )

@@ -120,18 +120,19 @@ def amounts_of(pod: Pod) -> Request:
             f"to split the amount over several GPUs set the pod label {LABEL_CARD_COUNT}"
         )
     if not any(container.units for container in containers):
-        raise RequestError(f"{RESOURCE_MEMORY} is 0 in every container: ask for at least one unit")
+        raise RequestError(f"{RESOURCE_MEMORY} is 0 in every container: request at least one unit")
     count = _card_count(pod)
     for container in containers:
         if container.units % count:
             raise RequestError(
-                f"container {container.name} asks for {container.units} units, which cannot be "
-                f"split in {count} equal parts as label {LABEL_CARD_COUNT} wants"
+                f"container {container.name} requests {container.units} units, which cannot be "
+                f"split in {count} equal parts as label {LABEL_CARD_COUNT} wants: write "
+                f"{-(-container.units // count) * count}"
             )
     found = Request(containers, count, runtime_class=pod.spec.runtime_class_name or "")
     if found.units > MOST_NODE_UNITS:
         raise RequestError(
-            f"pod asks for {found.units} units of {RESOURCE_MEMORY}: no node has more than "
+            f"pod requests {found.units} units of {RESOURCE_MEMORY}: no node has more than "
             f"{MOST_NODE_UNITS}"
         )
     return found
@@ -288,11 +289,12 @@ def _units(container: Container) -> int:
     try:
         units = parse_units(amount)
     except QuantityError as err:
-        raise RequestError(f"container {container.name} asks for {RESOURCE_MEMORY}: {err}") from err
-    if units >= BYTES_BY_MISTAKE and str(amount).endswith("i"):
+        raise RequestError(f"container {container.name} requests {RESOURCE_MEMORY}: {err}") from err
+    if units >= BYTES_BY_MISTAKE and str(amount)[-1].isalpha():
         raise RequestError(
-            f"container {container.name} asks for {RESOURCE_MEMORY} {amount}, which is {units} "
-            "units: it is a number of units, not of bytes"
+            f"container {container.name} requests {RESOURCE_MEMORY} {amount}, which is {units} "
+            f"units: it is a number of units, not of bytes. With units of 1 GiB, write "
+            f"{-(-units // 2**30)}"
         )
     return units
 

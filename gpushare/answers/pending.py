@@ -110,10 +110,11 @@ class Free(_View):
 
 
 class Offer(_View):
-    """The largest request that fits now: ``units`` in all, ``mib`` of each GPU."""
+    """The largest request that fits now: ``units`` in all ``containers``, ``mib`` of each GPU."""
 
     units: int
     mib: int = msgspec.field(name="MiB")
+    containers: int = 1
 
 
 class Pending(_View):
@@ -134,7 +135,7 @@ class Pending(_View):
     ``evicting`` are the pods of lower priority that the extender evicts for the pod or its gang.
     ``kept`` are GPUs with room for it that is kept for pods that come before it.
     ``over_quota``: what the quota of its namespace lacks. ``behind_first``: it must not pass the
-    first in the queue, which has no room.
+    first in the queue, which has no room. ``can_split``: two GPUs of a node are large enough.
     """
 
     cause: str
@@ -163,6 +164,7 @@ class Pending(_View):
     evicting: Evicting | None = None
     over_quota: OverQuota | None = None
     behind_first: bool = False
+    can_split: bool = False
 
 
 def why_pending(
@@ -332,7 +334,7 @@ class _Search:
             return SETUP
         largest = max(entry.card.units for room in readable for entry in room.every)
         if units > largest:
-            found.limit = largest * unit
+            found.limit, found.can_split = largest * unit, self._can_split(readable)
             return TOO_LARGE
         most = max(len(room.every) for room in readable)
         if request.card_count > most:
@@ -351,6 +353,15 @@ class _Search:
             found.counts = dict(Counter(r.reason.text for r in readable if r.reason is not None))
             return SETUP
         return ""
+
+    def _can_split(self, rooms: Iterable[NodeRoom]) -> bool:
+        """Return whether two GPUs of a node are large enough for a request for one."""
+        request = self._request
+        is_even = all(each.units % 2 == 0 for each in request.containers)
+        if request.card_count != 1 or request.policy.models or not is_even:
+            return False
+        half = self._units // 2
+        return any(sum(each.card.units >= half for each in room.every) > 1 for room in rooms)
 
     def _closed(self, rooms: list[NodeRoom]) -> dict[str, int]:
         cards = [entry.card for room in rooms for entry in room.cards]
@@ -433,7 +444,8 @@ class _Search:
                 most = left.get(RESOURCE_MEMORY, 0) // MILLI // count
                 best = max(best, min(room.free, most))
         if best:
-            found.fits_if = Offer(best * count, best * unit)
+            containers = sum(each.units > 0 for each in self._request.containers)
+            found.fits_if = Offer(best * count, best * unit, containers)
 
 
 def _model_in(account: NodeAccount, models: Collection[str]) -> str | None:

@@ -14,8 +14,8 @@ from gpushare.answers.pending import Free, Pending
 from gpushare.answers.pending_ends import Ending
 from gpushare.answers.queue import over_quota
 from gpushare.answers.queue.text import behind
-from gpushare.contract import KUEUES_GATES
-from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
+from gpushare.contract import KUEUES_GATES, LABEL_CARD_COUNT
+from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib, to_write
 from gpushare.text.counted import counted
 
 MOST_BYTES: Final = 1000  # of an Event's message; the API server accepts 1024
@@ -131,16 +131,21 @@ def _no_nodes(_: Pending) -> str:
 
 def _too_large(found: Pending) -> str:
     needs, largest = _compared(found.needs_mib, found.limit)
-    text = f"needs {_on(found, needs)}, larger than any GPU (the largest has {largest})."
-    return text + _helps(found)
+    text = f"requests {_on(found, needs)}, larger than any GPU (the largest has {largest})."
+    split = f" Two GPUs of a node are large enough: set the label {_label(2)}."
+    return f"{text}{_helps(found)}{split if found.can_split else ''}"
+
+
+def _label(gpus: int) -> str:
+    return f'`{LABEL_CARD_COUNT}: "{gpus}"`'
 
 
 def _too_many(found: Pending) -> str:
-    text = f"needs {_amount(found)}; no node has "
+    text = f"requests {_amount(found)}; no node has "
     if found.limit:
         most = counted(found.limit, "GPU")
-        return f"{text}more than {most}. Ask for at most {most}."
-    helps = _helps(found) or " Ask for less on each, or for fewer GPUs."
+        return f"{text}more than {most}. Request at most {most} (label {_label(found.limit)})."
+    helps = _helps(found) or " Request less on each, or fewer GPUs."
     return f"{text}{found.gpus} GPUs that large.{helps}"
 
 
@@ -155,19 +160,19 @@ def _model(found: Pending) -> str:
         return f"no node has {which} of a model that it accepts ({models})."
     if found.gpus > 1:
         none = f"no node has {found.gpus} GPUs that large of a model that it accepts ({models})"
-        return f"needs {_amount(found)}; {none}.{_helps(found)}"
+        return f"requests {_amount(found)}; {none}.{_helps(found)}"
     needs, largest = _compared(found.needs_mib, found.limit)
     which = f"any GPU of a model that it accepts ({models}: the largest has {largest})"
-    return f"needs {_on(found, needs)}, larger than {which}.{_helps(found)}"
+    return f"requests {_on(found, needs)}, larger than {which}.{_helps(found)}"
 
 
 def _uuids(found: Pending) -> str:
     text = "card-uuids-only and card-uuids-not leave too few GPUs that are large enough"
-    return f"needs {_amount(found)}; its annotations {text}.{_helps(found)}"
+    return f"requests {_amount(found)}; its annotations {text}.{_helps(found)}"
 
 
 def _isolation(found: Pending) -> str:
-    text = f"needs {_amount(found)} that the driver limits (gpushare.aliyun.com/isolation)"
+    text = f"requests {_amount(found)} that the driver limits (gpushare.aliyun.com/isolation)"
     why = _cut(found.text, _MOST_OF_MESSAGE)
     which = "a GPU" if found.gpus == 1 else f"{found.gpus} GPUs"
     return f"{text}; no node limits memory on {which} that large: {why}.{_helps(found)}"
@@ -178,8 +183,10 @@ def _binding(_: Pending) -> str:
 
 
 def _slot(found: Pending) -> str:
-    where = _place(found.place) if found.place is not None else ""
-    text = f"room is kept for it ({where})"
+    place = found.place or Free(0, "", [])
+    what = f"{gpus(place.cards)} of" if place.cards else "room on"
+    are = "are" if len(place.cards) > 1 else "is"
+    text = f"{what} {_short(place.node)} {are} reserved for it"
     if found.held:
         return _held(found, text, ", and gpushare removes its scheduling gate now")
     text += ", but kube-scheduler has not placed it there yet"
@@ -214,7 +221,7 @@ def _quota(found: Pending) -> str:
 
 
 def _excluded(found: Pending) -> str:
-    text = f"needs {_amount(found)}; no node with large enough GPUs may take it"
+    text = f"requests {_amount(found)}; no node with large enough GPUs may take it"
     return f"{text}: {_reasons(found.counts)}.{_helps(found)}"
 
 
@@ -224,7 +231,7 @@ def _fits(found: Pending) -> str:
     if found.behind_first:
         return f"{text}, but {behind(0)}"
     if found.held:
-        return _held(found, text, ", and gpushare removes its scheduling gate at its turn")
+        return _held(found, text, ", and gpushare removes its scheduling gate soon")
     if found.scheduler:
         return f"{text}, but {_not_looked_at(found)}"
     text += ", but kube-scheduler has not placed it there yet"
@@ -236,9 +243,9 @@ def _fits(found: Pending) -> str:
 def _resources(found: Pending) -> str:
     nodes = counted(sum(found.counts.values()), "node")
     has = "has" if sum(found.counts.values()) == 1 else "have"
-    text = f"needs {_amount(found)}, which {nodes} {has} free, but cannot run there"
+    text = f"requests {_amount(found)}, which {nodes} {has} free, but cannot run there"
     is_short = any(reason.startswith(pending.TOO_LITTLE) for reason in found.counts)
-    remedy = " Ask for less of it, or wait until pods there end." if is_short else ""
+    remedy = " Request less of it, or wait until pods there end." if is_short else ""
     return f"{text}: {_reasons(found.counts)}.{remedy}"
 
 
@@ -255,20 +262,20 @@ def _closed(found: Pending) -> str:
         closed = f"the {number} GPUs that are large enough are {next(iter(found.counts))}"
     else:
         closed = f"no GPU that is large enough takes new pods ({states})"
-    return f"needs {_amount(found)}; {closed}{_barred(found)}.{_helps(found)}"
+    return f"requests {_amount(found)}; {closed}{_barred(found)}.{_helps(found)}"
 
 
 def _room(found: Pending) -> str:
     free = found.most_free
     if found.kept is not None:
-        kept = f"the room that it needs ({_place(found.kept)}) is kept for pods that come before it"
-        return f"needs {_amount(found)}; {kept}{_barred(found)}.{_helps(found)}"
+        kept = f"the room for it ({_place(found.kept)}) is reserved or claimed for pods before it"
+        return f"requests {_amount(found)}; {kept}{_barred(found)}.{_helps(found)}"
     if free is None or not free.mib:
         limited = " that it may use" if free is not None and free.limited else ""
         which = f"no GPU{limited} has"
         if found.gpus > 1:
             which = f"no node has {found.gpus} GPUs{limited} with"
-        text = f"needs {_amount(found)}; {which} free memory{_barred(found)}."
+        text = f"requests {_amount(found)}; {which} free memory{_barred(found)}."
         return text + _helps(found)
     needs, most = _compared(found.needs_mib, free.mib)
     one = "one GPU" if found.gpus == 1 else f"each of {found.gpus} GPUs of one node"
@@ -276,7 +283,7 @@ def _room(found: Pending) -> str:
     where = _place(free)
     if free.reserved_mib:
         where += f", where {needed_gib(free.reserved_mib)} {_is(free)} reserved for other pods"
-    text = f"needs {_on(found, needs)}; the most free on {one}{limited} is {most} ({where})"
+    text = f"requests {_on(found, needs)}; the most free on {one}{limited} is {most} ({where})"
     return f"{text}{_barred(found)}.{_helps(found)}"
 
 
@@ -298,7 +305,10 @@ def _helps(found: Pending) -> str:
     if found.fits_if is not None and found.fits_if.mib * _WORTH_SAYING >= found.needs_mib:
         _, most = _compared(found.needs_mib, found.fits_if.mib)
         each = " on each" if found.gpus > 1 else ""
-        helps.append(f"if it asks for {most} or less{each}")
+        parts = " over its containers" if found.fits_if.containers > 1 else ""
+        helps.append(
+            f"if it requests {most} or less{each} ({to_write(found.fits_if.units)}{parts})"
+        )
     if found.ends_count:
         helps.append(_when(found))
     # Other rules of kube-scheduler may exclude the nodes with room.

@@ -59,11 +59,11 @@ NO_ROOM: Final = Reason("no room for the gang as a whole")
 SURPLUS: Final = Reason("gang places its minimum first")
 ONE_BY_ONE: Final = Reason("gang waits until each member up to the minimum fits its node")
 BROKEN: Final = Reason("gang did not get its minimum in time, and its members are evicted")
-NO_NODE: Final = Reason("node that is kept for the member does not fit it, and no other does")
+NO_NODE: Final = Reason("node that is reserved for the member does not fit it, and no other does")
 OTHER_ZONE: Final = Reason("node is not in the zone of the gang")
 UNKNOWN_ZONE: Final = Reason(
     "gang waits until it is known whether a member was bound to a node that is gone"
 )
-NO_SLOT: Final = Reason("nothing is kept for the member of a gang: it is tried again")
+NO_SLOT: Final = Reason("nothing is reserved for the member of a gang: it is tried again")
 
 TEXTS: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))

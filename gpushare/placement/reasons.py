@@ -37,7 +37,7 @@ NEEDS_RUNTIME: Final = Reason(
     "spec.runtimeClassName: nvidia"
 )
 EXPOSES_CARDS: Final = Reason(
-    "NVIDIA's runtime would give every GPU of the node to containers of the pod that ask for no "
+    "NVIDIA's runtime would give every GPU of the node to containers of the pod that request no "
     "aliyun.com/gpu-mem: set NVIDIA_VISIBLE_DEVICES to void in them"
 )
 WRONG_MODEL: Final = Reason(
@@ -60,7 +60,7 @@ LEAVING: Final = Reason(
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy")
 # Only time resolves it, and no event tells kube-scheduler: see extender/decisions/filter.py.
 COOLING: Final = Reason(
-    "node has just refused pods that ask for GPU memory; it is tried again shortly", is_final=False
+    "node has just refused pods that request GPU memory; it is tried again shortly", is_final=False
 )
 NO_ROOM: Final = Reason("no single GPU has enough free aliyun.com/gpu-mem", is_final=False)
 NO_ROOM_ON_ENOUGH: Final = Reason(

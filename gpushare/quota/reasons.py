@@ -19,6 +19,6 @@ WRONG_QUOTA: Final = Reason(
     "annotation gpushare.aliyun.com/quota of the pod's namespace cannot be read"
 )
 NAMESPACE_ENDS: Final = Reason("pod's namespace is being deleted")
-NOT_ADMITTED: Final = Reason("pod waits for its turn in the queue")
+NOT_ADMITTED: Final = Reason("pod waits in the queue")
 
 TEXTS: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))

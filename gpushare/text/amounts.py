@@ -7,6 +7,9 @@ The live page's format.js has the same rules.
 
 from typing import Final
 
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.text.counted import counted
+
 MIB_PER_GIB: Final = 1024
 
 
@@ -28,6 +31,24 @@ def used_gib(mib: int, total: int) -> str:
     if mib < MIB_PER_GIB or mib > total:
         return needed_gib(mib)
     return _written(mib, _tenths(total) - _tenths(total - mib))
+
+
+class Amounts:
+    """Writes units in GiB; as units if nobody says how large a unit is: ``unit_mib`` is 0."""
+
+    def __init__(self, unit_mib: int) -> None:
+        self._unit_mib = unit_mib
+
+    def free(self, units: int) -> str:
+        return free_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
+
+    def needed(self, units: int) -> str:
+        return needed_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
+
+
+def to_write(units: int) -> str:
+    """Return what to write in a container to request so many units."""
+    return f"`{RESOURCE_MEMORY}: {units}`"
 
 
 def _tenths(mib: int) -> int:

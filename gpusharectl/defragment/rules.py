@@ -142,7 +142,7 @@ def plan_of(world: World, goal: Goal, movables: Movables) -> Generator[None, Non
     try:
         return (yield from planner.make_room(world, goal.ask, movables.pods))
     except RequestError as err:
-        raise No(f"no node can ever grant what {goal.what} asks for: {err}") from err
+        raise No(f"no node can ever grant what {goal.what} requests: {err}") from err
 
 
 def view(world: World, goal: Goal, plan: MovePlan, movables: Movables) -> Answer:

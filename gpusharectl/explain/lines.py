@@ -11,12 +11,12 @@ from gpushare.answers.explain import CardView, Holder, NodeView, PodView
 from gpushare.answers.pending_text import gpus
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
+from gpushare.text.amounts import Amounts, to_write
 from gpushare.text.counted import counted
 from gpushare.text.manual import manual
 from gpusharectl.reach.pod_events import WAITING, Said
 from gpusharectl.reach.rights import OTHERS_HIDDEN
 from gpusharectl.what_if import lines as what_if
-from gpusharectl.what_if.lines import Amounts
 
 # A node's reason as the reason of one GPU.
 _OF_ONE: Final = {
@@ -143,7 +143,7 @@ def _details(found: Explained, now: dt.datetime) -> Iterator[Text]:
         if asks.cards > 1:
             each = f"{amounts.needed(asks.units_per_card)} on each"
             what = f"{amounts.needed(asks.units)} on {asks.cards} GPUs of one node, {each}"
-        yield Text(f"it requests {what}; its priority is {pod.priority}")
+        yield Text(f"it requests {what} ({to_write(asks.units)}); its priority is {pod.priority}")
     number = counted(len(pod.nodes) + pod.nodes_left_out, "node")
     yield Text(f"nodes with room on their GPUs: {pod.fitting_nodes} of {number}")
     yield from what_if.reasons(pod.reasons)
@@ -178,11 +178,11 @@ def _node(node: NodeView, amounts: Amounts, now: dt.datetime) -> Iterator[Text]:
 
 def _card(card: CardView, amounts: Amounts, now: dt.datetime) -> Iterator[Text]:
     free, total = amounts.free(card.free), amounts.free(card.units)
-    line = Text(f"  {card.index}  {free} of {total} free, needs {amounts.needed(card.needed)}")
+    line = Text(f"  {card.index}  {free} of {total} free, {amounts.needed(card.needed)} requested")
     if card.reserved:
         line.append(f", {amounts.needed(card.reserved)} reserved")
     if card.claimed:
-        line.append(f", {amounts.needed(card.claimed)} promised to other pods")
+        line.append(f", {amounts.needed(card.claimed)} claimed for other pods")
     if card.fits:
         yield line.append(": fits", style="green")
         return

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gpushare.answers import gang_rows
 from gpushare.answers.inspect import Device
-from gpushare.text.amounts import free_gib, needed_gib, used_gib
+from gpushare.text.amounts import Amounts, free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.lines import CLAIMED, OTHERS, RESERVED
 from gpusharectl.inspect.namespaces import NamespaceUse
@@ -24,9 +24,8 @@ def below(overview: Overview, now: dt.datetime, *, whole: bool = False) -> Itera
     """Yield the lines about all nodes together; ``whole`` names every namespace and Pending pod."""
     for place in overview.pods:
         where = ", ".join(place.cards) or "an unknown GPU"
-        yield Text(
-            f"{place.namespace}/{place.name}  {place.units} units of {where} on {place.node}"
-        )
+        used = Amounts(overview.unit_mib or 0).needed(place.units)
+        yield Text(f"{place.namespace}/{place.name}  {used} of {where} on {place.node}")
     if overview.namespace:
         yield from _namespace(overview)
     else:
@@ -42,7 +41,7 @@ def below(overview: Overview, now: dt.datetime, *, whole: bool = False) -> Itera
 
 
 def _kept(cards: list[Device]) -> Iterator[Text]:
-    """Explain the signs for what is kept for pods."""
+    """Explain the signs for what is reserved or claimed."""
     if any(card.reserved for card in cards):
         yield Text(f"{RESERVED[0]} reserved for pods that are being bound", style="dim")
     if any(card.claimed for card in cards):

@@ -20,8 +20,8 @@ from gpusharectl.terminal.output import output, show, show_document
 async def command(target: Target, namespace: str | None, *, everything: bool, output: str) -> None:
     """Show what waits for room, in its order.
 
-    Places are those of the whole queue. The last column says what each pod or gang waits for. The
-    output format "wide" adds pods, units, priority and kind.
+    Positions are those in the whole queue. The last column says what each pod or gang waits for.
+    The output format "wide" adds pods, their requests, priority and kind.
     """
     async with target.connect() as kube:
         where = "" if everything else namespace or kube.namespace

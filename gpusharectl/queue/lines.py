@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from rich.text import Text
 
 from gpushare.answers.queue.entries import QueueEntry, QueueList, Why
+from gpushare.text.amounts import Amounts
 from gpushare.text.counted import counted
 from gpushare.text.durations import short
 from gpusharectl.terminal.columns import columns
@@ -17,7 +18,7 @@ _STYLES: Final[dict[str, str]] = {
     Why.UNREADABLE_QUOTA: "red",
     Why.NO_RIGHT: "red",
 }
-_NUMBERS: Final = frozenset({"PLACE", "PODS", "UNITS", "PRIORITY"})
+_NUMBERS: Final = frozenset({"POSITION", "PODS", "REQUESTED", "PRIORITY"})
 
 
 class Queue(NamedTuple):
@@ -39,13 +40,13 @@ def draw(found: Queue, *, is_wide: bool) -> Iterator[Text]:
     if found.list.left_out:
         yield Text(f"and {found.list.left_out} more (-n shows one namespace)")
     if found.namespace and found.list.length:
-        places = counted(found.list.length, "place")
-        yield Text(f"The queue of all namespaces has {places}.", style="dim")
+        positions = counted(found.list.length, "position")
+        yield Text(f"The queue of all namespaces has {positions}.", style="dim")
 
 
 def _cells(entry: QueueEntry, found: Queue, *, is_wide: bool) -> dict[str, str | int]:
     """Return the cells of a row by the heads of their columns."""
-    cells: dict[str, str | int] = {"PLACE": entry.place or "-"}
+    cells: dict[str, str | int] = {"POSITION": entry.place or "-"}
     if not found.namespace:
         cells["NAMESPACE"] = entry.namespace
     cells["NAME"] = entry.name
@@ -53,7 +54,7 @@ def _cells(entry: QueueEntry, found: Queue, *, is_wide: bool) -> dict[str, str |
         cells |= {
             "KIND": entry.kind,
             "PODS": entry.pods,
-            "UNITS": entry.units,
+            "REQUESTED": Amounts(found.list.unit_mib).needed(entry.units),
             "PRIORITY": entry.priority,
         }
     cells["WAITING"] = short(entry.waiting_seconds) if entry.since else "?"

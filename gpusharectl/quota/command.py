@@ -20,7 +20,8 @@ from gpusharectl.terminal.output import output, show, show_document
 async def command(target: Target, namespace: str | None, *, everything: bool, output: str) -> None:
     """Show what namespaces use of their quotas.
 
-    Pods count until they are gone, and so does room that is kept for them. Amounts are units.
+    Pods count until they are gone, and so does what is reserved for them. A limit in parentheses is
+    the number in the annotation, if a unit is not 1 GiB.
     """
     async with target.connect() as kube:
         where = "" if everything else namespace or kube.namespace

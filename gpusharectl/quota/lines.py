@@ -6,11 +6,12 @@ from typing import NamedTuple
 from rich.text import Text
 
 from gpushare.answers.queue.quotas import QuotaList, QuotaView
+from gpushare.text.amounts import MIB_PER_GIB, Amounts
 from gpusharectl.terminal.columns import columns
 
 ALL = "(all)"
 _NO_SUCH_MODEL = "no node has this model: nothing is limited"
-_NUMBERS = frozenset({"USED", "LIMIT", "WAITING PODS", "WAITING UNITS"})
+_NUMBERS = frozenset({"USED", "LIMIT", "WAITING PODS", "REQUESTED"})
 
 
 class Quotas(NamedTuple):
@@ -25,7 +26,7 @@ def draw(found: Quotas) -> Iterator[Text]:
     rows: list[dict[str, str | int]] = []
     styles: list[dict[str, str]] = []
     for each in found.list.quotas:
-        rows += _rows(each)
+        rows += _rows(each, found.list.unit_mib)
         is_full = each.limit is not None and each.used >= each.limit
         styles.append(
             {"STATUS": "red" if each.problem else "", "USED": "yellow" if is_full else ""}
@@ -42,29 +43,32 @@ def draw(found: Quotas) -> Iterator[Text]:
         yield Text(why, style="red")
 
 
-def _rows(quota: QuotaView) -> Iterator[dict[str, str | int]]:
+def _rows(quota: QuotaView, unit_mib: int) -> Iterator[dict[str, str | int]]:
+    amounts = Amounts(unit_mib)
     yield {
         "NAMESPACE": quota.namespace,
         "MODEL": ALL,
-        "USED": quota.used,
-        "LIMIT": "-" if quota.limit is None else quota.limit,
+        "USED": amounts.needed(quota.used),
+        "LIMIT": "-" if quota.limit is None else _limit(quota.limit, unit_mib),
         "WAITING PODS": quota.waiting_pods,
-        "WAITING UNITS": quota.waiting_units,
-        "STATUS": _status(quota),
+        "REQUESTED": amounts.needed(quota.waiting_units),
+        "QUEUE": "yes" if quota.queued else "no",
+        "STATUS": f"nothing is placed: {quota.problem}" if quota.problem else "",
     }
     for model, each in quota.models.items():
         yield {
             "NAMESPACE": "",
             "MODEL": model,
-            "USED": each.used,
-            "LIMIT": each.limit,
+            "USED": amounts.needed(each.used),
+            "LIMIT": _limit(each.limit, unit_mib),
             "WAITING PODS": "",
-            "WAITING UNITS": "",
+            "REQUESTED": "",
+            "QUEUE": "",
             "STATUS": "" if each.exists else _NO_SUCH_MODEL,
         }
 
 
-def _status(quota: QuotaView) -> str:
-    if quota.problem:
-        return f"nothing is placed: {quota.problem}"
-    return "queued" if quota.queued else "not queued"
+def _limit(units: int, unit_mib: int) -> str:
+    """Return a limit, and the number in the annotation if that is another one."""
+    text = Amounts(unit_mib).free(units)
+    return text if unit_mib in {0, MIB_PER_GIB} else f"{text} ({units})"

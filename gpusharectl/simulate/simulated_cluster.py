@@ -80,7 +80,7 @@ class SimulatedCluster:
         self.namespaces = Namespaces()
         self.namespace_use = NamespaceUse(self.ledger, _namespace_of)
         self.quotas = Quotas(self.namespaces, self.ledger, self.namespace_use, self.request_of)
-        self.lacking = Lacking(self.namespaces, self.namespace_use, self.quotas)
+        self.lacking = Lacking(self.namespaces, self.namespace_use, self.quotas, unit_mib)
         self.use = ResourceUse()
         self.offered = OfferedResources()
         self.groups = Groups()

@@ -312,8 +312,8 @@ def needs(group: Waiting, unit_mib: int) -> str:
         return "requests no GPU memory"
     amount = needed(group.units_per_card, unit_mib)
     if group.cards > 1:
-        return f"needs {amount} on each of {group.cards} GPUs of one node"
-    return f"needs {amount} on one GPU"
+        return f"requests {amount} on each of {group.cards} GPUs of one node"
+    return f"requests {amount} on one GPU"
 
 
 def pending(row: Sequence[Waiting], most: int = 3) -> str:

@@ -8,23 +8,10 @@ from rich.text import Text
 
 from gpushare.answers.pending_text import gpus
 from gpushare.answers.what_if import Answer, GangOutlook, PlaceView, QuotaOutlook, VictimView
-from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.amounts import Amounts
 from gpushare.text.counted import counted
 
 _NO_EVICTION: Final = "evicting pods of lower priority would not make room"
-
-
-class Amounts:
-    """Writes units in GiB; an extender of an earlier version does not state the unit: 0."""
-
-    def __init__(self, unit_mib: int) -> None:
-        self._unit_mib = unit_mib
-
-    def free(self, units: int) -> str:
-        return free_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
-
-    def needed(self, units: int) -> str:
-        return needed_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
 
 
 def draw(answer: Answer, *, evict: bool = False) -> Iterator[Text]:
@@ -77,7 +64,7 @@ def _quota(answer: Answer, found: QuotaOutlook) -> Text:
     amounts = Amounts(answer.unit_mib)
     return Text(
         f"The quota of namespace {found.namespace} leaves {amounts.free(found.left)} now, and "
-        f"{amounts.needed(found.needed)} are needed (gpushare quota -n {found.namespace})."
+        f"{amounts.needed(found.needed)} are requested (gpushare quota -n {found.namespace})."
     )
 
 

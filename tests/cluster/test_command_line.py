@@ -101,7 +101,7 @@ def test_inspect_shows_one_namespace_and_sums_only_what_may_be_seen(
     assert "theirs" not in one
     for shown in (whole, one):
         assert re.search(
-            rf"^  {TEAM}/waits  \d+s  needs {needed} on one GPU, larger than any",
+            rf"^  {TEAM}/waits  \d+s  requests {needed} on one GPU, larger than any",
             shown,
             re.MULTILINE,
         )
@@ -125,7 +125,7 @@ def test_inspect_shows_one_namespace_and_sums_only_what_may_be_seen(
 
     def says_what_the_event_says() -> str | None:
         found = user.says("inspect", "-n", TEAM)
-        return None if f"needs {needed} on one GPU, larger than any" in found else found
+        return None if f"requests {needed} on one GPU, larger than any" in found else found
 
     wait_until("the sentence in its Event", says_what_the_event_says, seconds=60)
 
@@ -165,13 +165,14 @@ def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: Comm
     pods.create(pod("waits", HALF, node="n1"))
 
     sentence = (
-        f"needs {needed_gib(HALF)} on one GPU; the most free on one GPU that it may use is "
+        f"requests {needed_gib(HALF)} on one GPU; the most free on one GPU that it may use is "
         f"{free_gib(QUARTER)} (n1, GPU 0); 3 nodes with room are excluded: node does not have the "
-        f"labels of nodeSelector. It fits if it asks for {free_gib(QUARTER)} or less, "
-        "or when one of 2 pods ends, for example default/large-0."
+        f"labels of nodeSelector. It fits if it requests {free_gib(QUARTER)} or less "
+        f"(`aliyun.com/gpu-mem: {QUARTER}`), or when one of 2 pods ends, for example "
+        "default/large-0."
     )
     wait_event(pods, "waits", f"Pending: {sentence}")
-    held = f"  0  {free_gib(QUARTER)} of {free_gib(CARD_MIB)} free, needs {needed_gib(HALF)}"
+    held = f"  0  {free_gib(QUARTER)} of {free_gib(CARD_MIB)} free, {needed_gib(HALF)} requested"
     for how in ([SERVER], []):
         shown = admin.says("explain", "pod", "waits", *how, code=1)
         assert shown.startswith(f"default/waits is Pending: {sentence}\n")

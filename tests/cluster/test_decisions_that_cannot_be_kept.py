@@ -264,7 +264,7 @@ def test_forged_annotations_overfill_no_card(pods: Workloads, history: History):
     pods.create(pod("forged", 8000, nodeName=NODE, metadata={"annotations": made_up}))
     wait_for_condition(pods, "forged", "False", "CardTooFull")
     said = condition(pods, "forged")["message"]
-    assert f"needs {needed_gib(8000)} on" in said
+    assert f"requests {needed_gib(8000)} on" in said
     assert said.endswith(f"use {needed_gib(12_000)}")
     assert pods.get("forged")["status"]["phase"] == "Pending"
     [status] = pods.get("rightful")["status"]["containerStatuses"]

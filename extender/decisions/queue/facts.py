@@ -81,7 +81,8 @@ class QueueViews:
             elif (entry := (yield from views.view(other, 0))) is not None:
                 shown.append(entry)
         settings = self._settings
-        return QueueList(shown, len(ordered), more, settings.order, settings.backfill)
+        order, backfill = settings.order, settings.backfill
+        return QueueList(shown, len(ordered), more, order, backfill, self._state.unit_mib)
 
     def place_of(self, pod: Pod) -> Generator[None, None, QueuePlace | None]:
         """Return where a pod without a node is in the queue; None if it is not there."""
@@ -103,7 +104,7 @@ class QueueViews:
         created = pod.metadata.creation_timestamp or "" if group is None else group.created
         kind, age = "Pod" if group is None else "Gang", views.age(created)
         found = QueuePlace(len(ordered), kind, created, age, why.value, "", place)
-        found.text = text.place(found, views.more(why, owner))
+        found.text = text.position(found, views.more(why, owner))
         return found
 
     def is_behind_first(self, pod: Pod) -> bool:

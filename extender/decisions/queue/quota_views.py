@@ -18,7 +18,11 @@ class QuotaViews:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self.lacking = Lacking(
-            state.namespaces, state.namespace_use, state.quotas, partial(_hanging, state)
+            state.namespaces,
+            state.namespace_use,
+            state.quotas,
+            state.unit_mib,
+            partial(_hanging, state),
         )
 
     def list(

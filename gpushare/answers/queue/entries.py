@@ -83,7 +83,8 @@ class QueueList(msgspec.Struct, rename="camel"):
     """Entries in the order of their places, then those without one.
 
     ``length`` is the number of places in the whole queue, whatever is listed. ``left_out`` counts
-    entries that are not listed. ``order`` and ``backfill`` are settings of the queue.
+    entries that are not listed. ``order`` and ``backfill`` are settings of the queue. A unit has
+    ``unit_mib`` MiB, 0 from an extender of an earlier version.
     """
 
     entries: list[QueueEntry]
@@ -91,6 +92,7 @@ class QueueList(msgspec.Struct, rename="camel"):
     left_out: int = 0
     order: str = ""
     backfill: bool = True
+    unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
 class QueuePlace(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -20,17 +20,21 @@ def _nobody(_: str) -> Sequence[Hanging]:
 
 
 class Lacking:
-    """``hanging`` returns the pods of a namespace that hang, those that count first."""
+    """``hanging`` returns the pods of a namespace that hang, those that count first.
+
+    A unit has ``unit_mib`` MiB.
+    """
 
     def __init__(
         self,
         namespaces: Namespaces,
         use: NamespaceUse,
         quotas: Quotas,
+        unit_mib: int,
         hanging: Callable[[str], Sequence[Hanging]] = _nobody,
     ) -> None:
         self._namespaces, self._use, self._quotas = namespaces, use, quotas
-        self._hanging = hanging
+        self._unit_mib, self._hanging = unit_mib, hanging
 
     def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
         """Return why the quota leaves nothing for a pod; None if it does."""
@@ -55,6 +59,7 @@ class Lacking:
                 quota=models[model],
                 asked=request.units,
                 model=model,
+                unit_mib=self._unit_mib,
             )
             for model in found
         }
@@ -88,4 +93,5 @@ class Lacking:
             asked,
             hanging=tuple(hanging[:_NAMED]),
             hanging_count=len(hanging),
+            unit_mib=self._unit_mib,
         )

@@ -6,8 +6,10 @@ from typing import Final
 
 import msgspec
 
+from gpushare.contract import ANNOTATION_QUOTA
 from gpushare.placement.reasons import Reason
 from gpushare.quota.reasons import NAMESPACE_ENDS, OVER_MODEL_QUOTA, OVER_QUOTA, WRONG_QUOTA
+from gpushare.text.amounts import Amounts, to_write
 from gpushare.text.counted import counted
 
 _MOST_OF_PROBLEM: Final = 300
@@ -52,7 +54,8 @@ class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True)
 
     ``used`` is without what the pod or gang itself has. ``model`` is that of the GPUs, empty if it
     is not known which one. ``problem`` says why the quota cannot be read. ``who`` asks: a pod or a
-    gang. ``hanging`` are a few of ``hanging_count`` pods that hang, those that count first.
+    gang. ``hanging`` are a few of ``hanging_count`` pods that hang, those that count first. A unit
+    has ``unit_mib`` MiB, 0 if that is not known.
     """
 
     namespace: str
@@ -65,6 +68,7 @@ class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True)
     problem: str = ""
     hanging: tuple[Hanging, ...] = ()
     hanging_count: int = 0
+    unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
 def is_over(reason: Reason | None) -> bool:
@@ -105,19 +109,27 @@ def _what_lacks(found: OverQuota) -> str:
     of = f" of {_cut(found.model, _MOST_OF_NAME)}" if found.model else ""
     if not found.quota:
         return f"{_namespace(found)} has a quota of 0{of}: it waits until the quota is raised."
+    amounts = Amounts(found.unit_mib)
+    asked, quota = amounts.needed(found.asked), f"{amounts.free(found.quota)}{of}"
     if found.asked > found.quota:
+        less = "less"
+        if found.who == "pod":
+            less = f"{amounts.free(found.quota)} or less ({to_write(found.quota)})"
         return (
-            f"the {found.who} asks for {counted(found.asked, 'unit')}{of}, more than the whole "
-            f"quota of {_namespace(found)}, which is {found.quota}: ask for less, or have the "
-            "quota raised."
+            f"the {found.who} requests {asked}, and the whole quota of {_namespace(found)} is "
+            f"{quota}: request {less}, or have the quota raised ({_annotation(found)})."
         )
-    missing = counted(found.asked + found.used - found.quota, "unit")
-    quota = f"{counted(found.quota, 'unit')}{of}"
+    missing = amounts.needed(found.asked + found.used - found.quota)
     return (
-        f"{_namespace(found)} uses {found.used} of its quota of {quota}, "
-        f"and the {found.who} asks for {found.asked}: it waits until pods there that use {missing} "
+        f"{_namespace(found)} uses {amounts.needed(found.used)} of its quota of {quota}, "
+        f"and the {found.who} requests {asked}: it waits until pods there that use {missing} "
         "end, or the quota is raised."
     )
+
+
+def _annotation(found: OverQuota) -> str:
+    model = f"{_cut(found.model, _MOST_OF_NAME)}=" if found.model else ""
+    return f"`{ANNOTATION_QUOTA}: {model}{found.asked}`"
 
 
 def _namespace(found: OverQuota) -> str:

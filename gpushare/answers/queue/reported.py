@@ -11,12 +11,13 @@ from gpushare.quota.reasons import NAMESPACE_ENDS
 
 
 class ReportedQuotas(NoQueue):
-    """Implements QueueStates, without places.
+    """Implements QueueStates, without positions.
 
-    What is kept for a pod counts as used by others: that is so until it is bound.
+    What is reserved for a pod counts as used by others: that is so until it is bound.
     """
 
     def __init__(self, found: QuotaList) -> None:
+        self._unit_mib = found.unit_mib
         self._quotas = {each.namespace: each for each in found.quotas}
 
     def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
@@ -31,7 +32,12 @@ class ReportedQuotas(NoQueue):
         if found.limit is None or found.used + asked <= found.limit:
             return None
         return OverQuota(
-            namespace, Limit.UNITS.value, used=found.used, quota=found.limit, asked=asked
+            namespace,
+            Limit.UNITS.value,
+            used=found.used,
+            quota=found.limit,
+            asked=asked,
+            unit_mib=self._unit_mib,
         )
 
     def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
@@ -45,6 +51,7 @@ class ReportedQuotas(NoQueue):
                 quota=each.limit,
                 asked=asked,
                 model=model,
+                unit_mib=self._unit_mib,
             )
             for model, each in (found.models if found is not None else {}).items()
             if each.used + asked > each.limit

@@ -1,4 +1,4 @@
-"""The live page lists Pending pods in the order of the queue, with their places."""
+"""The live page lists Pending pods in the order of the queue, with their positions."""
 
 import pytest
 
@@ -44,17 +44,17 @@ def rows(page):
 
 def test_pending_pods_are_listed_in_the_order_of_the_queue_and_follow_it(page, stage):
     names = ["old-0", "old-1", "young-0", "young-1"]
-    places = ["place 1", "place 1", "place 2", "place 2"]
-    page.wait("the places", lambda: rows(page) == list(zip(names, places, strict=True)))
+    positions = ["position 1", "position 1", "position 2", "position 2"]
+    page.wait("the positions", lambda: rows(page) == list(zip(names, positions, strict=True)))
     for number in range(2):
         stage.do(stage.cluster.pod_deleted, pod(f"old-{number}"))
-    page.wait("the others", lambda: [place for _, place in rows(page)] == ["place 1"] * 2)
+    page.wait("the others", lambda: [place for _, place in rows(page)] == ["position 1"] * 2)
     assert page.is_the_first
 
 
 def test_the_dialog_of_a_pod_says_its_place(page):
     page.open("pod=default/young-0")
-    page.wait("the place", lambda: "Its gang has place 2 of 2 in the queue" in page.detail)
+    page.wait("the position", lambda: "Its gang has position 2 of 2 in the queue" in page.detail)
 
 
 def test_places_fit_beside_long_names_on_narrow_screens(page, stage, driver):
@@ -63,7 +63,7 @@ def test_places_fit_beside_long_names_on_narrow_screens(page, stage, driver):
     resize(driver, 390, 844)
     try:
         page.open("view=pending")
-        page.wait("the places", lambda: len(rows(page)) == 6 and "place 3" in str(rows(page)))
+        page.wait("the positions", lambda: len(rows(page)) == 6 and "position 3" in str(rows(page)))
         assert page.run(OUTSIDE) == 0
     finally:
         resize(driver, 1440, 1400)

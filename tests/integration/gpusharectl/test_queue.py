@@ -17,7 +17,7 @@ from tests.unit.gpusharectl.queue.test_lines import entry
 pytestmark = pytest.mark.integration
 
 QUEUE = QueueList([entry()], 7, order="fair")
-QUOTAS = QuotaList([QuotaView("ml", True, 60, 64, {}, 3, 24)])
+QUOTAS = QuotaList([QuotaView("ml", True, 60, 64, {}, 3, 24)], unit_mib=1024)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_the_namespace_of_the_context_is_shown_unless_another_is_asked_for
     tmp_path, extender, command, words, page
 ):
     found = await run(tmp_path, ApiServer(), *words, extender=extender, command=(command,))
-    said = {"queue": "12m      NoRoom", "quota": "60     64"}[command]
+    said = {"queue": "12m      NoRoom", "quota": "60 GiB  64 GiB"}[command]
     assert (found.exit_code, said in found.output) == (0, True)
     assert extender.asked[-1] == f"{command}{page}"
 
@@ -102,4 +102,4 @@ async def test_inspect_says_that_a_pod_is_over_the_quota_which_the_extender_repo
     api = ApiServer(waiting, nodes=[msgspec.to_builtins(node("n", 40, unit_mib=1024))])
     api.all_pods = True
     found = await run(tmp_path, api, command=("inspect",), extender=extender)
-    assert "namespace ml uses 60 of its quota of 64 units, and the pod asks for 8" in found.output
+    assert "namespace ml uses 60 of its quota of 64 units, and the pod requests 8" in found.output

@@ -135,9 +135,9 @@ async def test_a_waiting_pod_comes_with_what_would_help_as_what_if_answers(clien
 
 
 SENTENCE = (
-    "needs 8 MiB on one GPU; the most free on one GPU that it may use is 6 MiB (n, GPU 0); "
-    "1 node with room is excluded: taint k:NoSchedule is not tolerated. It fits "
-    "if it asks for 6 MiB or less, or when one of 2 pods ends, for example {named}. "
+    "requests 8 MiB on one GPU; the most free on one GPU that it may use is 6 MiB (n, GPU 0); 1 "
+    "node with room is excluded: taint k:NoSchedule is not tolerated. It fits if it requests 6 "
+    "MiB or less (`aliyun.com/gpu-mem: 6`), or when one of 2 pods ends, for example {named}. "
     "kube-scheduler is making room for it on n."
 )
 SOON = "default/ending, which is being deleted"
@@ -177,8 +177,8 @@ async def test_another_event_follows_when_the_quota_changes(client, bench):
         bench.time.now += AGAIN_SECONDS + 3
         run_to_end(bench.cluster.report_pending())
         texts.append(bench.told[-1][2])
-    assert "more than the whole quota of namespace default, which is 4" in texts[0]
-    assert "more than the whole quota of namespace default, which is 6" in texts[1]
+    assert "and the whole quota of namespace default is 4 MiB" in texts[0]
+    assert "and the whole quota of namespace default is 6 MiB" in texts[1]
 
 
 async def test_an_event_names_no_pod_of_another_namespace(client, bench):

@@ -70,7 +70,7 @@ function cards(node, measured) {
 }
 
 function pods(node, measured) {
-  const heads = ["Pod", "Namespace", "Holds", "On GPU"];
+  const heads = ["Pod", "Namespace", "Uses", "On GPU"];
   if (measured?.cards) heads.splice(3, 0, "Really uses", "SM utilization");
   const rows = [...node.shares].map(([key, share]) => {
     const row = [
@@ -125,6 +125,6 @@ function really(amounts, isPartial) {
 }
 
 function numbers(heads) {
-  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Claimed", "Holds", "Really used", "Really uses", "SM utilization"]);
+  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Claimed", "Uses", "Really used", "Really uses", "SM utilization"]);
   return new Set(heads.flatMap((name, place) => (amounts.has(name) ? [place] : [])));
 }

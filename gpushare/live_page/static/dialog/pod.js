@@ -15,7 +15,7 @@ export function runningParts(share, node, key, measured) {
     const model = [...new Set(models)].filter(Boolean).join(", ");
     facts.push([share.cards.length > 1 ? "GPUs" : "GPU", `${share.cards.join(", ")}${model && ` (${model})`}`]);
   }
-  facts.push(["Holds", held(share)]);
+  facts.push(["Uses", held(share)]);
   if (measured?.cards) {
     facts.push(["Really uses", usedBy(measured, key, share, node)]);
     facts.push(["SM utilization", computing(measured, key, share, node)]);
@@ -32,7 +32,7 @@ export function runningParts(share, node, key, measured) {
     held(other),
     other.cards.join(", "),
   ]);
-  parts.push(table("Pods on the same GPU", ["Pod", "Namespace", "Holds", "On GPU"], shown, new Set([2])));
+  parts.push(table("Pods on the same GPU", ["Pod", "Namespace", "Uses", "On GPU"], shown, new Set([2])));
   return parts;
 }
 
@@ -76,7 +76,7 @@ function helping({ pending, outlook }, pod) {
     `${each.priority}${each.lower ? ", lower" : ""}`,
     each.terminating ? "is ending" : "running",
   ]);
-  const heads = ["Pod", "Namespace", "Holds on each GPU", "Priority", "State"];
+  const heads = ["Pod", "Namespace", "Uses on each GPU", "Priority", "State"];
   const parts = [element("h3", "", title), table(title, heads, rows, new Set([2, 3]))];
   if (more > 0) parts.push(element("p", "quiet", `and ${counted(more, "more pod")}`));
   return parts;
@@ -115,7 +115,7 @@ function nearNode(node, pod) {
   const cards = node.cards.map((card) => {
     const isOther = card.why && card.why !== node.why && card.health !== "healthy";
     const made = element("span", `chip${card.fits ? " fits" : ""}`, isOther ? card.health : freeGiB(card.free * node.unitMiB));
-    made.title = `GPU ${card.index}: ${exactly(card.free, node.unitMiB)} free, ${neededGiB(card.needed * pod.unit)} needed`;
+    made.title = `GPU ${card.index}: ${exactly(card.free, node.unitMiB)} free, ${neededGiB(card.needed * pod.unit)} requested`;
     return made;
   });
   return [link({ node: node.name }, "", node.name), element("div", "chips", "", cards)];

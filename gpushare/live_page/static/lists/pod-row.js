@@ -1,4 +1,4 @@
-// The row of a Pending pod: what it asks for, since when, and why it is Pending.
+// The row of a Pending pod: what it requests, since when, and why it is Pending.
 
 import { attribute, element, set } from "../dom.js";
 import { age, exactly, number, onEach } from "../format.js";
@@ -22,7 +22,7 @@ export function showPod(row, pod) {
   set(name.children[0], pod.name);
   set(name.children[1], pod.namespace);
   const waited = pod.created && age(pod.created, pod.now);
-  const place = pod.place && `place ${number(pod.place)}`;
+  const place = pod.place && `position ${number(pod.place)}`;
   set(asks, [requested(pod), waited, place].filter(Boolean).join(" · "));
   attribute(asks, "title", exactly(pod.units, pod.unit));
   set(why, reason(pod));

@@ -54,7 +54,7 @@ async def ask(client, proposed, **pod_fields):
 
 
 async def test_victims_on_different_cards_die_for_nothing_and_are_spared(client, bench):
-    """The case of the issue: a node of two cards with 8 + 8 each, and a pod that asks for 16."""
+    """The case of the issue: a node of two cards with 8 + 8 each, and a pod that requests 16."""
     before = bench.held
     assert await ask(client, {"n": meta("a2", "b2")}) == {"NodeNameToMetaVictims": {}}
     assert bench.held == before

@@ -154,7 +154,7 @@ def test_a_pending_pod_is_shown_with_its_reason_until_it_is_bound(bench, feed):
     bench.cluster.pods.answer("uid-w", 2, [NO_ROOM, NO_ROOM], bench.time.now)
     shown = viewer.update().pods["uid-w"]
     assert (shown["reasons"], shown["by"], shown["units"]) == ({NO_ROOM: 2}, "gpushare", 30)
-    assert shown["why"].startswith("needs 30 MiB on one GPU, larger than any GPU")
+    assert shown["why"].startswith("requests 30 MiB on one GPU, larger than any GPU")
     bench.cluster.pod_changed(bound("w", 8))
     viewer.update()
     assert viewer.pods == {}
@@ -346,7 +346,7 @@ def test_the_sentence_of_a_gated_pod_follows_the_cluster(bench, feed):
     bench.cluster.pod_deleted(bench.kube.pods["other"])
     bench.time.now += GATED_SECONDS
     assert viewer.update().pods["uid-w"]["why"] == (
-        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate at its turn."
+        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate soon."
     )
 
 

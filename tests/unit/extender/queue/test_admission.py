@@ -170,7 +170,7 @@ async def test_pods_whose_gate_nothing_removes_say_so():
         gang = state.gangs.view_of(found.uid)
         return sentence(run_all(why_pending(state, found, gang=gang)))
 
-    assert said("single").endswith(", and gpushare removes its scheduling gate at its turn.")
+    assert said("single").endswith(", and gpushare removes its scheduling gate soon.")
     api.allowed = False
     await check(admission)
     assert said("single").endswith(f"its GPU memory fits now (a, GPU 0). {GATES_STAY}")

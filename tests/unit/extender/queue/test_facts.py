@@ -181,7 +181,7 @@ async def test_what_can_never_start_has_no_place_and_is_in_no_metric():
     entries = {each.name: each for each in made.listed().entries}
     assert entries.keys() == {"large", "unreadable", "ungated", "others", "gang"}
     assert {(each.place, each.reason) for each in entries.values()} == {(0, "Invalid")}
-    assert entries["large"].waits_for.startswith("Needs 640 MiB on one GPU, larger than any GPU")
+    assert entries["large"].waits_for.startswith("Requests 640 MiB on one GPU, larger than any GPU")
     assert entries["others"].waits_for.startswith("Its scheduler volcano does not ask gpushare")
     assert "A member requests what no node can grant" in entries["gang"].waits_for
 
@@ -261,6 +261,7 @@ async def test_a_pod_is_told_that_free_memory_is_kept_for_the_first_of_the_queue
     made.cluster.delete("r")
     made.running("s", 60, "c")
     assert made.explained("q").says == (
-        "needs 40 MiB on one GPU; the room that it needs (n, GPU 0) is kept for pods that come "
-        "before it. It fits if it asks for 32 MiB or less, or when c/s ends."
+        "requests 40 MiB on one GPU; the room for it (n, GPU 0) is reserved or claimed for pods "
+        "before it. It fits if it requests 32 MiB or less (`aliyun.com/gpu-mem: 32`), or when c/s "
+        "ends."
     )

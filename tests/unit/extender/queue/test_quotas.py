@@ -82,7 +82,7 @@ async def test_an_ungated_pod_over_the_quota_is_rejected_on_every_node_and_told_
     assert await cluster.offered("q") == ([], OVER_QUOTA.text)
     cause, text = said(cluster, "q")
     assert cause == QUOTA
-    assert "namespace default uses 8 of its quota of 8 units, and the pod asks for 1" in text
+    assert "namespace default uses 8 MiB of its quota of 8 MiB, and the pod requests 1 MiB" in text
 
 
 async def test_a_pod_that_ends_slowly_counts_until_it_is_gone(here):
@@ -197,7 +197,7 @@ async def test_a_gang_whose_minimum_exceeds_the_quota_keeps_nothing_and_is_told_
     await check(admission)
     assert (api.patches, cluster.held) == ({}, 0)
     text = said(cluster, "g-0")[1]
-    assert "The gang asks for 12 units, more than the whole quota of namespace default" in text
+    assert "The gang requests 12 MiB, and the whole quota of namespace default is 8 MiB" in text
     limit(cluster, "12")
     await check(admission)
     assert sorted(api.patches) == ["g-0", "g-1", "g-2"]
@@ -234,7 +234,7 @@ async def test_the_smallest_members_of_a_gang_start_if_the_first_ones_are_over_t
         cluster.add(member(name, "g", 3, units=units, gates=GATED))
     await check(admission)
     assert api.patches == {}
-    assert "The gang asks for 14 units, more than the whole quota" in said(cluster, "g-0")[1]
+    assert "The gang requests 14 MiB, and the whole quota" in said(cluster, "g-0")[1]
     limit(cluster, "14")
     await check(admission)
     assert sorted(api.patches) == ["g-0", "g-1", "g-3"]
@@ -258,7 +258,7 @@ async def test_a_pod_gets_a_gpu_of_another_model_once_its_quota_of_one_is_used_u
     cluster.add(pod("full", 16, node="large", annotations={ANNOTATION_CARDS: "GPU-0"}))
     cluster.add(changed(pod("r", 4)))
     assert (await cluster.offered("r"))[0] == []
-    assert "uses 4 of its quota of 4 units of T4" in said(cluster, "r")[1]
+    assert "uses 4 MiB of its quota of 4 MiB of T4" in said(cluster, "r")[1]
 
 
 async def test_bind_refuses_a_gpu_of_a_model_whose_quota_is_used_up(mixed):

@@ -13,10 +13,10 @@ from tests.unit.extender.queue.scene import KUEUE, Scene
 from tests.unit.extender.scripted import restocked
 
 CASES: list = []
-FIRST = "Place 1 of 1 in the queue, for 91s."
-SECOND = "Place 2 of 2 in the queue, for 91s."
-NEVER = "No place in the queue: it cannot start as it is."
-GANG = "Its gang has place 1 of 1 in the queue, for 91s."
+FIRST = "Position 1 of 1 in the queue, for 91s."
+SECOND = "Position 2 of 2 in the queue, for 91s."
+NEVER = "It has no position in the queue: it cannot start as it is."
+GANG = "Its gang has position 1 of 1 in the queue, for 91s."
 
 
 def case(says: str, place: str, reason: str, about: str = "p"):
@@ -47,8 +47,8 @@ def with_a_t4(made: Scene, units: int) -> Scene:
 
 
 @case(
-    "namespace team uses 6 of its quota of 8 units, and the pod asks for 4: it waits until "
-    "pods there that use 2 units end, or the quota is raised.",
+    "namespace team uses 6 MiB of its quota of 8 MiB, and the pod requests 4 MiB: it waits until "
+    "pods there that use 2 MiB end, or the quota is raised.",
     FIRST,
     "OverQuota",
 )
@@ -59,20 +59,20 @@ def over_the_quota():
 
 
 @case(
-    "the pod asks for 12 units, more than the whole quota of namespace team, which is 8: ask "
-    "for less, or have the quota raised.",
+    "the pod requests 12 MiB, and the whole quota of namespace team is 8 MiB: request 8 MiB or "
+    "less (`aliyun.com/gpu-mem: 8`), or have the quota raised (`gpushare.aliyun.com/quota: 12`).",
     FIRST,
     "OverQuota",
 )
-def asks_for_more_than_the_whole_quota():
+def requests_more_than_the_whole_quota():
     made = scene(quota="8")
     made.pod("p", 12)
     return made
 
 
 @case(
-    "namespace team uses 8 of its quota of 9 units of T4, and the pod asks for 4: it waits until "
-    "pods there that use 3 units end, or the quota is raised.",
+    "namespace team uses 8 MiB of its quota of 9 MiB of T4, and the pod requests 4 MiB: it waits "
+    "until pods there that use 3 MiB end, or the quota is raised.",
     FIRST,
     "OverModelQuota",
 )
@@ -92,8 +92,8 @@ def a_quota_of_nothing():
 
 
 @case(
-    "namespace team uses 6 of its quota of 8 units of T4, and the pod asks for 4: it waits "
-    "until pods there that use 2 units end, or the quota is raised.",
+    "namespace team uses 6 MiB of its quota of 8 MiB of T4, and the pod requests 4 MiB: it waits "
+    "until pods there that use 2 MiB end, or the quota is raised.",
     FIRST,
     "OverModelQuota",
 )
@@ -127,8 +127,8 @@ def the_namespace_is_being_deleted():
 
 
 @case(
-    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
-    " for 4 MiB or less, or when team/r ends.",
+    "requests 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it "
+    "requests 4 MiB or less (`aliyun.com/gpu-mem: 4`), or when team/r ends.",
     FIRST,
     "NoRoom",
 )
@@ -139,8 +139,8 @@ def no_room():
 
 
 @case(
-    "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
-    "asks for 16 MiB or less.",
+    "requests 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
+    "requests 16 MiB or less (`aliyun.com/gpu-mem: 16`).",
     NEVER,
     "Invalid",
 )
@@ -151,8 +151,8 @@ def larger_than_any_gpu():
 
 
 @case(
-    "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
-    "asks for 16 MiB or less.",
+    "requests 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
+    "requests 16 MiB or less (`aliyun.com/gpu-mem: 16`).",
     NEVER,
     "Invalid",
 )
@@ -163,8 +163,8 @@ def larger_than_any_gpu_and_than_the_quota():
 
 
 @case(
-    "needs 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
-    "asks for 16 MiB or less.",
+    "requests 32 MiB on one GPU, larger than any GPU (the largest has 16 MiB). It fits if it "
+    "requests 16 MiB or less (`aliyun.com/gpu-mem: 16`).",
     f"{FIRST} An autoscaler may add a node for it.",
     "NoRoom",
 )
@@ -200,9 +200,9 @@ def left_to_a_scheduler_that_does_not_ask_and_without_a_gate():
 
 @case(
     "it is a member of gang g. No room for 2 x 32 MiB together: none fits now; `gpushare explain "
-    "pod` shows why. This pod: needs 32 MiB on one GPU, larger than any GPU (the largest has 16 "
-    "MiB). It fits if it asks for 16 MiB or less.",
-    "No place in the queue: its gang cannot start as it is.",
+    "pod` shows why. This pod: requests 32 MiB on one GPU, larger than any GPU (the largest has "
+    "16 MiB). It fits if it requests 16 MiB or less (`aliyun.com/gpu-mem: 16`).",
+    "Its gang has no position in the queue: it cannot start as it is.",
     "Invalid",
     "g-0",
 )
@@ -216,7 +216,7 @@ def a_gang_of_pods_that_are_larger_than_any_gpu():
     "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/admission. "
     "Kueue removes its gates when it admits the pod: `kubectl describe workloads` says what it "
     "waits for.",
-    "No place in the queue: it gets one once the scheduling gates of others are removed.",
+    "It has no position in the queue until the scheduling gates of others are removed.",
     "OtherGate",
 )
 def a_gate_of_kueue():
@@ -226,9 +226,9 @@ def a_gate_of_kueue():
 
 
 @case(
-    "no node can grant its request: container main asks for aliyun.com/gpu-mem: 'many' is not"
+    "no node can grant its request: container main requests aliyun.com/gpu-mem: 'many' is not"
     " a Kubernetes quantity: write a whole number of units.",
-    "No place in the queue: it cannot start as it is.",
+    "It has no position in the queue: it cannot start as it is.",
     "Invalid",
 )
 def an_invalid_request():
@@ -240,7 +240,7 @@ def an_invalid_request():
 @case(
     "it is a member of gang g. Waiting for 1 of 3 members; 2 exist. If no more pods are to "
     "come, lower the label pod-group.scheduling.sigs.k8s.io/min-available of all its pods.",
-    "No place in the queue: its gang gets one once it has enough members.",
+    "Its gang has no position in the queue until it has enough members.",
     "WaitingForMembers",
     "g-0",
 )
@@ -251,8 +251,8 @@ def a_gang_lacks_members():
 
 
 @case(
-    "it is a member of gang g. Namespace team uses 4 of its quota of 8 units, and the gang "
-    "asks for 6: it waits until pods there that use 2 units end, or the quota is raised.",
+    "it is a member of gang g. Namespace team uses 4 MiB of its quota of 8 MiB, and the gang "
+    "requests 6 MiB: it waits until pods there that use 2 MiB end, or the quota is raised.",
     GANG,
     "OverQuota",
     "g-0",
@@ -277,8 +277,8 @@ def a_gang_without_room():
 
 
 @case(
-    "its GPU memory fits now (n, GPU 0), but an earlier entry has no room, and nothing "
-    "may pass it (queue.backfill is false).",
+    "its GPU memory fits now (n, GPU 0), but an earlier pod or gang has no room, and nothing may "
+    "pass it (queue.backfill is false).",
     SECOND,
     "BehindFirst",
 )
@@ -290,8 +290,8 @@ def nothing_passes_the_first_without_backfill():
 
 
 @case(
-    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
-    " for 4 MiB or less, or when team/r ends.",
+    "requests 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it "
+    "requests 4 MiB or less (`aliyun.com/gpu-mem: 4`), or when team/r ends.",
     SECOND,
     "NoRoom",
 )
@@ -303,13 +303,13 @@ def behind_a_more_important_pod():
 
 
 @case(
-    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
-    " for 4 MiB or less, or when team/r ends.",
-    "Place 1 of 1 in the queue, for 91s. For 0s now, GPUs on n are kept for it as they become "
-    "free: it starts when the pod that uses them has ended.",
+    "requests 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it "
+    "requests 4 MiB or less (`aliyun.com/gpu-mem: 4`), or when team/r ends.",
+    "Position 1 of 1 in the queue, for 91s. GPUs on n have been claimed for it for 0s: it starts "
+    "when the pod that uses them has ended.",
     "ClaimsGPUs",
 )
-def first_for_so_long_that_gpus_are_kept_for_it():
+def first_for_so_long_that_gpus_are_claimed_for_it():
     made = scene(used=12, settings=QueueSettings(reserve_after_seconds=20))
     made.pod("p", 8)
     return made
@@ -317,7 +317,8 @@ def first_for_so_long_that_gpus_are_kept_for_it():
 
 @case(
     "its GPU memory fits now (n, GPU 0), but kube-scheduler has not placed it there yet.",
-    "No place in the queue: it had room and did not use it in time. It is tried again in 30s.",
+    "It has no position in the queue: it had room and did not use it in time. It is tried again "
+    "in 30s.",
     "Resting",
 )
 def it_did_not_come():
@@ -339,9 +340,9 @@ def the_extender_may_not_remove_the_gate():
 
 
 @case(
-    "needs 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it asks"
-    " for 4 MiB or less, or when team/r ends.",
-    "Place 1 of 1 in the queue, for 91s. An autoscaler may add a node for it.",
+    "requests 8 MiB on one GPU; the most free on one GPU is 4 MiB (n, GPU 0). It fits if it "
+    "requests 4 MiB or less (`aliyun.com/gpu-mem: 4`), or when team/r ends.",
+    "Position 1 of 1 in the queue, for 91s. An autoscaler may add a node for it.",
     "NoRoom",
 )
 def an_autoscaler_may_help():
@@ -363,8 +364,8 @@ def it_ends_before_it_starts():
 
 
 @case(
-    "the pod asks for 8 units, more than the whole quota of namespace free, which is 4: ask "
-    "for less, or have the quota raised.",
+    "the pod requests 8 MiB, and the whole quota of namespace free is 4 MiB: request 4 MiB or "
+    "less (`aliyun.com/gpu-mem: 4`), or have the quota raised (`gpushare.aliyun.com/quota: 8`).",
     "",
     "",
 )
@@ -379,7 +380,7 @@ def a_pod_outside_of_queued_namespaces_over_its_quota():
     "it is a member of gang g. It cannot start: a member of the pod's gang has a label pod-"
     "group.scheduling.sigs.k8s.io/min-available that is not a positive integer or too large "
     "for a gang. Write a number from 1 to 1024.",
-    "No place in the queue: its gang cannot start as it is.",
+    "Its gang has no position in the queue: it cannot start as it is.",
     "Invalid",
     "g-0",
 )
@@ -390,7 +391,7 @@ def a_gang_whose_minimum_cannot_be_read():
 
 
 @case(
-    "needs 4 MiB on one GPU; the only GPU that is large enough is unhealthy.",
+    "requests 4 MiB on one GPU; the only GPU that is large enough is unhealthy.",
     FIRST,
     "NoRoom",
 )
@@ -413,17 +414,18 @@ async def test_explain_says_why_and_where_a_pod_waits(made, about, says, place, 
     assert (found.queue.reason if found.queue else "") == reason
 
 
-async def test_explain_says_that_room_is_kept_and_then_that_the_pod_did_not_come_to_it():
+async def test_explain_says_that_a_gpu_is_reserved_and_then_that_the_pod_did_not_come_to_it():
     made = scene()
     made.pod("p", 4)
     await made.round()  # the API server does not answer the release
     found = made.explained("p")
     assert found.says == (
-        "room is kept for it (n, GPU 0), and gpushare removes its scheduling gate now."
+        "GPU 0 of n is reserved for it, and gpushare removes its scheduling gate now."
     )
-    assert found.queue.text == "No place in the queue: it has left, and room is kept for it."
+    assert found.queue.text == "It has left the queue."
     await made.go_on()
     await made.round()
     assert made.explained("p").queue.text == (
-        "No place in the queue: it had room and did not use it in time. It is tried again in 30s."
+        "It has no position in the queue: it had room and did not use it in time. It is tried "
+        "again in 30s."
     )

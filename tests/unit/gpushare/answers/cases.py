@@ -34,7 +34,7 @@ from gpushare.objects.model import (
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
-from tests.builders import annotated, enforcing, node, pod
+from tests.builders import annotated, container, enforcing, node, pod
 
 A100 = 81920
 GIB = 1024
@@ -141,8 +141,8 @@ CASES = [
         [EIGHT],
         [],
         asks("1.5"),
-        "no node can grant its request: container main asks for aliyun.com/gpu-mem: 1.5 is not"
-        " a whole number of units: units cannot be divided.",
+        "no node can grant its request: container main requests aliyun.com/gpu-mem: 1.5 is not a "
+        "whole number of units: units cannot be divided.",
     ),
     Case(
         "no node shares GPUs",
@@ -156,32 +156,49 @@ CASES = [
         [node("gke-7", A100)],
         [HALF_USED],
         asks(120000),
-        "needs 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It "
-        "fits if it asks for 40 GiB or less.",
+        "requests 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits if "
+        "it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`).",
+    ),
+    Case(
+        "larger than any GPU, but not than two GPUs of a node",
+        [node("gke-7", A100, A100)],
+        [],
+        asks(120000),
+        "requests 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits if "
+        "it requests 80 GiB or less (`aliyun.com/gpu-mem: 81920`). Two GPUs of a node are large "
+        'enough: set the label `aliyun.com/gpu-count: "2"`.',
+    ),
+    Case(
+        "two containers are larger than any GPU together",
+        [node("gke-7", 40, unit_mib=GIB)],
+        [],
+        replaced(asks(50), "spec", containers=(container("a", 25), container("b", 25))),
+        "requests 50 GiB on one GPU, larger than any GPU (the largest has 40 GiB). It fits if it "
+        "requests 40 GiB or less (`aliyun.com/gpu-mem: 40` over its containers).",
     ),
     Case(
         "more GPUs than any node has",
         [node("gke-7", A100, A100)],
         [],
         asks(30000, gpus=3),
-        "needs 3 GPUs of one node with 9.8 GiB on each; no node has more than 2 GPUs. Ask for "
-        "at most 2 GPUs.",
+        "requests 3 GPUs of one node with 9.8 GiB on each; no node has more than 2 GPUs. Request "
+        'at most 2 GPUs (label `aliyun.com/gpu-count: "2"`).',
     ),
     Case(
         "more GPUs of this size than any node has",
         [node("gke-7", A100, 16384)],
         [],
         asks(65536, gpus=2),
-        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. It "
-        "fits if it asks for 16 GiB or less on each.",
+        "requests 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. It fits "
+        "if it requests 16 GiB or less on each (`aliyun.com/gpu-mem: 32768`).",
     ),
     Case(
         "more GPUs of this size than any node has, and nothing is free",
         [node("gke-7", A100, 16384)],
         [on("a/full-0", A100, "gke-7"), on("a/full-1", 16384, "gke-7", 1)],
         asks(65536, gpus=2),
-        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. Ask for "
-        "less on each, or for fewer GPUs.",
+        "requests 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. Request "
+        "less on each, or fewer GPUs.",
     ),
     Case(
         "the pod sets something impossible",
@@ -210,8 +227,9 @@ CASES = [
         [of_model(node("gke-7", A100), "NVIDIA A100"), of_model(node("t", 15360), "Tesla T4")],
         [],
         asks(30000, annotations={ANNOTATION_CARD_MODELS: "Tesla T4"}),
-        "needs 29.3 GiB on one GPU, larger than any GPU of a model that it accepts (Tesla T4: "
-        "the largest has 15 GiB). It fits if it asks for 15 GiB or less.",
+        "requests 29.3 GiB on one GPU, larger than any GPU of a model that it accepts (Tesla T4: "
+        "the largest has 15 GiB). It fits if it requests 15 GiB or less (`aliyun.com/gpu-mem: "
+        "15360`).",
     ),
     Case(
         "no driver limits memory",
@@ -222,25 +240,25 @@ CASES = [
         ],
         [],
         asks(30000, annotations={ANNOTATION_ISOLATION: "required"}),
-        "needs 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no node "
-        "limits memory on a GPU that large: --memory-limit=off is set, driver 580.95 cannot limit "
-        "memory.",
+        "requests 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no "
+        "node limits memory on a GPU that large: --memory-limit=off is set, driver 580.95 cannot "
+        "limit memory.",
     ),
     Case(
         "the GPUs on which the driver limits memory are too small",
         [node("gke-7", A100), enforcing(node("t", 15360), "driver")],
         [],
         asks(30000, annotations={ANNOTATION_ISOLATION: "required"}),
-        "needs 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no node "
-        "limits memory on a GPU that large: no inventory states it. It fits if it asks for "
-        "15 GiB or less.",
+        "requests 29.3 GiB on one GPU that the driver limits (gpushare.aliyun.com/isolation); no "
+        "node limits memory on a GPU that large: no inventory states it. It fits if it requests "
+        "15 GiB or less (`aliyun.com/gpu-mem: 15360`).",
     ),
     Case(
         "its own annotations leave no GPU",
         [node("gke-7", A100)],
         [],
         asks(30000, annotations={ANNOTATION_CARDS_ONLY: "GPU-9"}),
-        "needs 29.3 GiB on one GPU; its annotations card-uuids-only and card-uuids-not leave "
+        "requests 29.3 GiB on one GPU; its annotations card-uuids-only and card-uuids-not leave "
         "too few GPUs that are large enough.",
     ),
     Case(
@@ -264,17 +282,17 @@ CASES = [
         [node("gke-7", 16384)],
         [],
         refused(GATED, "Scheduling is blocked due to non-empty scheduling gates"),
-        "needs 29.3 GiB on one GPU, larger than any GPU (the largest has 16 GiB). It "
-        "fits if it asks for 16 GiB or less. kube-scheduler ignores it until its "
-        "scheduling gates are removed: kueue.x-k8s.io/queue. Kueue removes its gates when it "
-        "admits the pod: `kubectl describe workloads` says what it waits for.",
+        "requests 29.3 GiB on one GPU, larger than any GPU (the largest has 16 GiB). It fits if "
+        "it requests 16 GiB or less (`aliyun.com/gpu-mem: 16384`). kube-scheduler ignores it "
+        "until its scheduling gates are removed: kueue.x-k8s.io/queue. Kueue removes its gates "
+        "when it admits the pod: `kubectl describe workloads` says what it waits for.",
     ),
     Case(
         "kube-scheduler excludes every node",
         [tainted(EIGHT, "team-b"), tainted(node("gke-8", A100), "team-b")],
         [],
         asks(30000),
-        "needs 29.3 GiB on one GPU; no node with large enough GPUs may take it: taint "
+        "requests 29.3 GiB on one GPU; no node with large enough GPUs may take it: taint "
         "team-b:NoSchedule is not tolerated.",
     ),
     Case(
@@ -282,38 +300,38 @@ CASES = [
         [tainted(EIGHT, "team-b"), node("gke-8", A100), node("gke-9", 16384)],
         [],
         replaced(asks(30000), "spec", node_selector={"zone": "a"}),
-        "needs 29.3 GiB on one GPU; no node with large enough GPUs may take it: node does not "
-        "have the labels of nodeSelector (1 node); taint team-b:NoSchedule is not tolerated (1"
-        " node).",
+        "requests 29.3 GiB on one GPU; no node with large enough GPUs may take it: node does not "
+        "have the labels of nodeSelector (1 node); taint team-b:NoSchedule is not tolerated (1 "
+        "node).",
     ),
     Case(
         "all GPUs are cordoned",
         [cordoned(node("gke-7", A100, A100), 0, 1)],
         [],
         asks(30000),
-        "needs 29.3 GiB on one GPU; the 2 GPUs that are large enough are cordoned.",
+        "requests 29.3 GiB on one GPU; the 2 GPUs that are large enough are cordoned.",
     ),
     Case(
         "one large GPU is cordoned, the other unhealthy",
         [cordoned(node("gke-7", A100, A100, 16384, unhealthy=[1]), 0)],
         [],
         asks(30000),
-        "needs 29.3 GiB on one GPU; no GPU that is large enough takes new pods (1 cordoned and"
-        " 1 unhealthy). It fits if it asks for 16 GiB or less.",
+        "requests 29.3 GiB on one GPU; no GPU that is large enough takes new pods (1 cordoned and "
+        "1 unhealthy). It fits if it requests 16 GiB or less (`aliyun.com/gpu-mem: 16384`).",
     ),
     Case(
         "the only GPU is unhealthy",
         [node("gke-7", A100, unhealthy=[0])],
         [],
         asks(30000),
-        "needs 29.3 GiB on one GPU; the only GPU that is large enough is unhealthy.",
+        "requests 29.3 GiB on one GPU; the only GPU that is large enough is unhealthy.",
     ),
     Case(
         "one of the two GPUs that it wants is cordoned",
         [cordoned(node("gke-7", A100, A100), 0)],
         [],
         asks(60000, gpus=2),
-        "needs 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that are large "
+        "requests 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that are large "
         "enough and take new pods (1 cordoned).",
     ),
     Case(
@@ -321,7 +339,7 @@ CASES = [
         [cordoned(node("gke-7", A100), 0), tainted(node("gke-8", A100), "team-b")],
         [],
         asks(30000),
-        "needs 29.3 GiB on one GPU; no GPU that is large enough and that it may use takes new "
+        "requests 29.3 GiB on one GPU; no GPU that is large enough and that it may use takes new "
         "pods (1 cordoned); 1 node with room is excluded: taint team-b:NoSchedule is not "
         "tolerated.",
     ),
@@ -330,18 +348,18 @@ CASES = [
         [of_model(node("gke-7", A100, 15360), "NVIDIA A100"), node("gke-8", A100, A100)],
         [],
         asks(60000, gpus=2, annotations={ANNOTATION_CARD_MODELS: "NVIDIA A100"}),
-        "needs 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that large of a "
-        "model that it accepts (NVIDIA A100). It fits if it asks for 15 GiB or "
-        "less on each.",
+        "requests 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that large of a "
+        "model that it accepts (NVIDIA A100). It fits if it requests 15 GiB or less on each "
+        "(`aliyun.com/gpu-mem: 30720`).",
     ),
     Case(
         "both GPUs are full, and the node with two free ones is excluded",
         [node("gke-7", A100, A100), tainted(node("gke-8", A100, A100), "team-b")],
         [on("a/full-0", A100, "gke-7"), on("a/full-1", A100, "gke-7", 1)],
         asks(2048, gpus=2),
-        "needs 2 GPUs of one node with 1 GiB on each; no node has 2 GPUs that it may use with "
-        "free memory; 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. "
-        "It fits when 2 pods end (a/full-0 and a/full-1).",
+        "requests 2 GPUs of one node with 1 GiB on each; no node has 2 GPUs that it may use with "
+        "free memory; 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. It "
+        "fits when 2 pods end (a/full-0 and a/full-1).",
     ),
     Case(
         "it fits exactly",
@@ -376,8 +394,9 @@ CASES = [
         [node("gke-7", A100)],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when serving/llama-2 "
+        "ends.",
     ),
     Case(
         "kube-scheduler rejects nodes by a rule that gpushare does not judge",
@@ -390,135 +409,139 @@ CASES = [
             " 1 node(s) had volume node affinity conflict. no new claims to deallocate, "
             "preemption: 0/5 nodes are available: 5 No preemption victims found for incoming pod.",
         ),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends. kube-"
-        "scheduler last said: 1 node(s) had volume node affinity conflict.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU "
+        "memory fits if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when "
+        "serving/llama-2 ends. kube-scheduler last said: 1 node(s) had volume node affinity "
+        "conflict.",
     ),
     Case(
         "the node with room has too little CPU left",
         [allocating(node("gke-7", A100), cpu="4")],
         [],
         replaced(asks(30000), "spec", containers=(USES_CPU,)),
-        "needs 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
-        "allocatable cpu is left. Ask for less of it, or wait until pods there end.",
+        "requests 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
+        "allocatable cpu is left. Request less of it, or wait until pods there end.",
     ),
     Case(
         "pods without GPU memory leave too little CPU",
         [allocating(node("gke-7", A100), cpu="64")],
         [WITHOUT_GPU],
         replaced(asks(30000), "spec", containers=(USES_CPU,)),
-        "needs 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
-        "allocatable cpu is left. Ask for less of it, or wait until pods there end.",
+        "requests 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
+        "allocatable cpu is left. Request less of it, or wait until pods there end.",
     ),
     Case(
         "any of eight pods is in the way",
         [EIGHT],
         HALVES,
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
-        "serving/llama-0.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when one of 8 pods ends, "
+        "for example serving/llama-0.",
     ),
     Case(
         "one MiB is missing",
         [node("gke-7", A100)],
         [on("serving/llama-2", 40961, "gke-7")],
         asks(40960),
-        "needs 40960 MiB on one GPU; the most free on one GPU is 40959 MiB (gke-7, GPU 0). It"
-        " fits if it asks for 40959 MiB or less, or when serving/llama-2 ends.",
+        "requests 40960 MiB on one GPU; the most free on one GPU is 40959 MiB (gke-7, GPU 0). It "
+        "fits if it requests 40959 MiB or less (`aliyun.com/gpu-mem: 40959`), or when "
+        "serving/llama-2 ends.",
     ),
     Case(
         "a unit is a GiB",
         [node("gke-7", 80, unit_mib=GIB)],
         [on("serving/llama-2", 40, "gke-7")],
         asks(60),
-        "needs 60 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "requests 60 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40`), or when serving/llama-2 ends.",
     ),
     Case(
         "it wants two GPUs",
         [node("gke-7", A100, A100)],
         [HALF_USED],
         asks(100000, gpus=2),
-        "needs 2 GPUs of one node with 48.9 GiB on each; the most free on each of 2 GPUs of "
-        "one node is 40 GiB (gke-7, GPUs 0 and 1). It fits if it asks for 40 GiB "
-        "or less on each, or when serving/llama-2 ends.",
+        "requests 2 GPUs of one node with 48.9 GiB on each; the most free on each of 2 GPUs of "
+        "one node is 40 GiB (gke-7, GPUs 0 and 1). It fits if it requests 40 GiB or less on each "
+        "(`aliyun.com/gpu-mem: 81920`), or when serving/llama-2 ends.",
     ),
     Case(
         "a pod of lower priority is in the way",
         [node("gke-7", A100)],
         [on("batch/low", 40960, "gke-7")],
         asks(60000, priority=5),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when batch/low ends, which kube-"
-        "scheduler may evict for it.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when batch/low ends, "
+        "which kube-scheduler may evict for it.",
     ),
     Case(
         "a pod of higher priority is in the way",
         [node("gke-7", A100)],
         [on("serving/high", 40960, "gke-7", priority=100)],
         asks(60000, priority=5),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when serving/high ends.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when serving/high ends.",
     ),
     Case(
         "the old pod of its own Deployment is in the way, and waits for it",
         [node("gke-7", A100)],
         [of_deployment(on("ml/llama-7c9d-x", 61440, "gke-7"), "llama", "7c9d")],
         of_deployment(asks(61440), "llama", "58f4"),
-        "needs 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits if it "
-        "asks for 20 GiB or less, or when ml/llama-7c9d-x ends. But the update of its Deployment "
-        "ends the old pod only when this one is Ready: set strategy.type to Recreate, or "
-        "rollingUpdate.maxSurge to 0.",
+        "requests 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits "
+        "if it requests 20 GiB or less (`aliyun.com/gpu-mem: 20480`), or when ml/llama-7c9d-x "
+        "ends. But the update of its Deployment ends the old pod only when this one is Ready: set "
+        "strategy.type to Recreate, or rollingUpdate.maxSurge to 0.",
     ),
     Case(
         "another pod of the same ReplicaSet is in the way",
         [node("gke-7", A100)],
         [of_deployment(on("ml/llama-7c9d-x", 61440, "gke-7"), "llama", "7c9d")],
         of_deployment(asks(61440), "llama", "7c9d"),
-        "needs 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits if it "
-        "asks for 20 GiB or less, or when ml/llama-7c9d-x ends.",
+        "requests 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits "
+        "if it requests 20 GiB or less (`aliyun.com/gpu-mem: 20480`), or when ml/llama-7c9d-x "
+        "ends.",
     ),
     Case(
         "a pod of another Deployment is in the way",
         [node("gke-7", A100)],
         [of_deployment(on("ml/qwen-7c9d-x", 61440, "gke-7"), "qwen", "7c9d")],
         of_deployment(asks(61440), "llama", "58f4"),
-        "needs 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits if it "
-        "asks for 20 GiB or less, or when ml/qwen-7c9d-x ends.",
+        "requests 60 GiB on one GPU; the most free on one GPU is 20 GiB (gke-7, GPU 0). It fits "
+        "if it requests 20 GiB or less (`aliyun.com/gpu-mem: 20480`), or when ml/qwen-7c9d-x ends.",
     ),
     Case(
         "two pods together are in the way",
         [node("gke-7", A100)],
         [on("a/one", 40960, "gke-7"), on("a/two", 40960, "gke-7")],
         asks(81920),
-        "needs 80 GiB on one GPU; no GPU has free memory. It fits when 2 pods end "
-        "(a/one and a/two).",
+        "requests 80 GiB on one GPU; no GPU has free memory. It fits when 2 pods end (a/one and "
+        "a/two).",
     ),
     Case(
         "three pods together are in the way",
         [node("gke-7", A100)],
         [on(f"a/p{i}", 27306, "gke-7") for i in range(3)],
         asks(81920),
-        "needs 80 GiB on one GPU; the most free on one GPU is 2 MiB (gke-7, GPU 0). It "
-        "fits when 3 pods end (a/p0 and 2 more).",
+        "requests 80 GiB on one GPU; the most free on one GPU is 2 MiB (gke-7, GPU 0). It fits "
+        "when 3 pods end (a/p0 and 2 more).",
     ),
     Case(
         "a pod in the way is being deleted",
         [node("gke-7", A100)],
         [on("a/one", 40960, "gke-7", deletion_timestamp="2026-01-01T00:00:00Z")],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when a/one ends, which is being "
-        "deleted.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when a/one ends, which "
+        "is being deleted.",
     ),
     Case(
         "a pod of another namespace is in the way",
         [node("gke-7", A100)],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when a pod in another namespace ends.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when a pod in another "
+        "namespace ends.",
         only="ml",
     ),
     Case(
@@ -526,9 +549,9 @@ CASES = [
         [EIGHT],
         [*HALVES[:7], on("ml/mine", 40960, "gke-7", 7)],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
-        "ml/mine.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when one of 8 pods ends, "
+        "for example ml/mine.",
         only="ml",
     ),
     Case(
@@ -536,8 +559,8 @@ CASES = [
         [EIGHT],
         HALVES,
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when one of 8 pods ends.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when one of 8 pods ends.",
         only="ml",
     ),
     Case(
@@ -545,8 +568,8 @@ CASES = [
         [node("gke-7", A100)],
         [],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the room that it needs (gke-7, GPU 0) is kept for pods that "
-        "come before it. It fits if it asks for 50.7 GiB or less.",
+        "requests 58.6 GiB on one GPU; the room for it (gke-7, GPU 0) is reserved or claimed for "
+        "pods before it. It fits if it requests 50.7 GiB or less (`aliyun.com/gpu-mem: 51920`).",
         reserves=[Reserve("other", "x", "other", "gke-7", ("GPU-0",), 30000, 0)],
     ),
     Case(
@@ -554,8 +577,9 @@ CASES = [
         [node("gke-7", A100)],
         [on("serving/llama-2", 20480, "gke-7")],
         asks(A100),
-        "needs 80 GiB on one GPU; the most free on one GPU is 30.7 GiB (gke-7, GPU 0, where 29.3 "
-        "GiB are reserved for other pods). It fits if it asks for 30.7 GiB or less.",
+        "requests 80 GiB on one GPU; the most free on one GPU is 30.7 GiB (gke-7, GPU 0, where "
+        "29.3 GiB are reserved for other pods). It fits if it requests 30.7 GiB or less "
+        "(`aliyun.com/gpu-mem: 31440`).",
         reserves=[Reserve("other", "x", "other", "gke-7", ("GPU-0",), 30000, 0)],
     ),
     Case(
@@ -563,32 +587,33 @@ CASES = [
         [node("gke-7", A100, A100)],
         [on("old/unknown", 40960, "gke-7", None)],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when old/unknown ends.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when old/unknown ends.",
     ),
     Case(
         "the node with room is excluded",
         [node("gke-7", A100), tainted(node("gke-8", A100), "team-b")],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU that it may use is 40 GiB (gke-7,"
-        " GPU 0); 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. It "
-        "fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU that it may use is 40 GiB (gke-7, "
+        "GPU 0); 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when serving/llama-2 "
+        "ends.",
     ),
     Case(
         "nothing is free",
         [node("gke-7", A100)],
         [on("a/full", A100, "gke-7")],
         asks(1024),
-        "needs 1 GiB on one GPU; no GPU has free memory. It fits when a/full ends.",
+        "requests 1 GiB on one GPU; no GPU has free memory. It fits when a/full ends.",
     ),
     Case(
         "kube-scheduler is evicting a pod for it",
         [node("gke-7", A100)],
         [on("batch/low", 40960, "gke-7", deletion_timestamp="2026-01-01T00:00:00Z")],
         replaced(asks(60000, priority=5), "status", nominated_node_name="gke-7"),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
-        " fits if it asks for 40 GiB or less, or when batch/low ends, which is being "
-        "deleted. kube-scheduler is making room for it on gke-7.",
+        "requests 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
+        "if it requests 40 GiB or less (`aliyun.com/gpu-mem: 40960`), or when batch/low ends, "
+        "which is being deleted. kube-scheduler is making room for it on gke-7.",
     ),
 ]

@@ -170,9 +170,9 @@ def test_a_member_that_fits_by_itself_waits_for_its_gang() -> None:
 def test_a_member_that_fits_nowhere_is_told_so_after_the_sentence_of_its_gang() -> None:
     asking = member("a", 90 * GIB, minimum=1)
     assert said(cluster_of(asking), asking) == (
-        "it is a member of gang train. Waiting for a plan for 1 x 90 GiB. This pod: needs 90 GiB "
-        "on one GPU, larger than any GPU (the largest has 40 GiB). It fits if it asks for 40 GiB "
-        "or less."
+        "it is a member of gang train. Waiting for a plan for 1 x 90 GiB. This pod: requests 90 "
+        "GiB on one GPU, larger than any GPU (the largest has 40 GiB). It fits if it requests 40 "
+        "GiB or less (`aliyun.com/gpu-mem: 40960`)."
     )
 
 
@@ -188,7 +188,7 @@ def test_a_member_with_a_place_is_not_told_that_others_have_it() -> None:
     cluster.ledger.keep(Hold("ml/labels/train", (slot,), 30.0))
     assert run_all(why_pending(cluster, asking)).cause == SLOT
     assert said(cluster, asking).endswith(
-        "This pod: room is kept for it (n, GPU 0), but kube-scheduler has not placed it there yet."
+        "This pod: GPU 0 of n is reserved for it, but kube-scheduler has not placed it there yet."
     )
     held = replaced(asking, "spec", scheduling_gates=(SchedulingGate(GATE_ADMISSION),))
     assert "and gpushare removes its scheduling gate now." in said(cluster, held)
@@ -202,9 +202,9 @@ def test_a_single_pod_with_our_gate_is_judged_as_if_it_had_none() -> None:
     )
     cluster = cluster_of(fits, large)
     assert said(cluster, fits) == (
-        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate at its turn."
+        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate soon."
     )
-    assert said(cluster, large).startswith("needs 90 GiB on one GPU, larger than any GPU")
+    assert said(cluster, large).startswith("requests 90 GiB on one GPU, larger than any GPU")
 
 
 def test_a_gate_of_others_is_named_without_our_own() -> None:

@@ -157,7 +157,7 @@ def test_among_many_pods_alike_only_the_one_that_gets_the_room_says_so():
     one, other = (annotated(pod(name, 32), {}, namespace="ml") for name in ("one", "other"))
     cluster = cluster_with(PreemptionFacts(TWO), one)
     sentences = Sentences(cluster)
-    assert run_all(sentences.of(other)).startswith("needs 32 MiB on one GPU")
+    assert run_all(sentences.of(other)).startswith("requests 32 MiB on one GPU")
     assert run_all(sentences.of(one)).startswith("about to evict 2 pods")
 
 

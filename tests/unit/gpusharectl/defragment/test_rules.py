@@ -111,5 +111,5 @@ def test_what_does_not_wait_for_gpu_memory_is_no_goal(world: RunningWorld):
 
 def test_a_pod_that_no_node_could_ever_grant_is_said_to_be_one(world: RunningWorld):
     wrong = pod("wanted", 4, annotations={"gpushare.aliyun.com/card-policy": "tight"})
-    with pytest.raises(No, match="no node can ever grant what pod default/wanted asks for"):
+    with pytest.raises(No, match="no node can ever grant what pod default/wanted requests"):
         answer(world, goal(world, wrong))

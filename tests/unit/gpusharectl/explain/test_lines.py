@@ -58,9 +58,9 @@ def lines(seen, asks, *, asked=None, judged=True, verbose=False, **more):
 
 
 SENTENCE = (
-    "default/waits is Pending: needs 6 MiB on one GPU; the most free on one GPU that it may use is "
-    "5 MiB (n, GPU 0). It fits if it asks for 5 MiB or less, or when one of 2 pods "
-    "ends, for example default/goes, which is being deleted."
+    "default/waits is Pending: requests 6 MiB on one GPU; the most free on one GPU that it may "
+    "use is 5 MiB (n, GPU 0). It fits if it requests 5 MiB or less (`aliyun.com/gpu-mem: 5`), or "
+    "when one of 2 pods ends, for example default/goes, which is being deleted."
 )
 
 
@@ -108,22 +108,22 @@ def test_each_card_says_what_is_free_what_is_needed_and_who_holds_it(seen):
     assert shown[0] == SENTENCE
     at = shown.index(f"n  {NO_ROOM}")
     assert shown[at + 1 : at + 7] == [
-        "  0  5 MiB of 16 MiB free, needs 6 MiB: too little free",
+        "  0  5 MiB of 16 MiB free, 6 MiB requested: too little free",
         "     11 MiB used by default/stays, priority 0",
-        "  1  0 GiB of 16 MiB free, needs 6 MiB: too little free",
+        "  1  0 GiB of 16 MiB free, 6 MiB requested: too little free",
         f"     16 MiB used by default/goes, priority 0{ENDS}",
-        "  2  16 MiB of 16 MiB free, needs 6 MiB: cordoned",
-        "  3  16 MiB of 16 MiB free, needs 6 MiB: unhealthy",
+        "  2  16 MiB of 16 MiB free, 6 MiB requested: cordoned",
+        "  3  16 MiB of 16 MiB free, 6 MiB requested: unhealthy",
     ]
-    assert "  0  4 MiB of 4 MiB free, needs 6 MiB: too small" in shown
+    assert "  0  4 MiB of 4 MiB free, 6 MiB requested: too small" in shown
     assert "nodes with room on their GPUs: 0 of 2 nodes" in shown
-    assert "it requests 6 MiB on one GPU; its priority is 0" in shown
+    assert "it requests 6 MiB on one GPU (`aliyun.com/gpu-mem: 6`); its priority is 0" in shown
 
 
 def test_amounts_are_gib(seen):
     large = ListedCluster([node("n", 80, unit_mib=1024)], [on("stays", 40, "n", 0)])
     shown = lines(large, waits(60), verbose=True)
-    assert "  0  40 GiB of 80 GiB free, needs 60 GiB: too little free" in shown
+    assert "  0  40 GiB of 80 GiB free, 60 GiB requested: too little free" in shown
     assert "     40 GiB used by default/stays, priority 0" in shown
 
 
@@ -149,11 +149,11 @@ def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
             Involved(waits().uid),
             f"2025-12-31T23:5{8 + n}:00Z",
         )
-        for n, each in enumerate(("first", "needs 6 GiB"))
+        for n, each in enumerate(("first", "requests 6 GiB"))
     ]
     add_sentence(whole, waits(), events)
     [first, *_] = explained.draw(whole, NOW, verbose=False)
-    assert first.plain == "default/waits is Pending: needs 6 GiB. (1 min ago)"
+    assert first.plain == "default/waits is Pending: requests 6 GiB. (1 min ago)"
 
 
 def test_a_user_of_one_namespace_reads_one_sentence_about_missing_rights(seen):
@@ -165,7 +165,7 @@ def test_a_user_of_one_namespace_reads_one_sentence_about_missing_rights(seen):
 def test_a_request_that_nothing_can_grant_says_so_at_once(seen):
     [first, *_] = lines(seen, waits("1.5"))
     assert first.startswith(
-        "default/waits is Pending: no node can grant its request: container main asks for"
+        "default/waits is Pending: no node can grant its request: container main requests"
     )
 
 

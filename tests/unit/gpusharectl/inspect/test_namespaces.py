@@ -48,8 +48,9 @@ PODS = [
 
 
 TOO_LARGE = (
-    "needs 97.7 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits "
-    "if it asks for 72 GiB or less."
+    "requests 97.7 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits "
+    "if it requests 72 GiB or less (`aliyun.com/gpu-mem: 73728`). Two GPUs of a node are large "
+    'enough: set the label `aliyun.com/gpu-count: "2"`.'
 )
 FITS = "its GPU memory fits now (n1, GPU 0), but kube-scheduler has not placed it there yet."
 
@@ -146,7 +147,7 @@ def test_sentences_have_a_limit_and_equal_ones_count_once():
     pods = [*alike, of("ml", pod("b", 100_001)), of("ml", pod("c", 100_000))]
     found = summary.of_lists(Listed(NODES, pods), scope=Scope(sentences=1))
     whys = {each.name: each.why for each in found.waiting}
-    assert whys["a8"] == whys["c"] == TOO_LARGE.replace("72", "80")
+    assert whys["a8"] == whys["c"] == TOO_LARGE.replace("72 ", "80 ").replace("73728", "81920")
     assert whys["b"] == "see `gpushare explain pod b -n ml`"
 
 

@@ -155,8 +155,8 @@ def test_the_reason_of_a_pending_pod_counts_what_the_extender_has_reserved():
     for number in range(2):
         ledger.reserve(Reserve(f"uid-{number}", "x", "b", "n1", (f"GPU-{number}",), 10, 1))
     found = seen(nodes, [waits], [view_node(ledger, "n1")])
-    assert "(n1, GPU 0) is kept for pods that come before it" in found.waiting[0].why
-    assert "It fits if it asks for 6 MiB or less" in found.waiting[0].why
+    assert "(n1, GPU 0) is reserved or claimed for pods before it" in found.waiting[0].why
+    assert "It fits if it requests 6 MiB or less" in found.waiting[0].why
 
 
 def test_reserves_come_from_the_extender_and_their_absence_is_said():
@@ -186,7 +186,7 @@ def test_what_is_claimed_is_not_free_and_is_shown_also_while_others_use_it():
         (12, 10, 0),
         (16, 10, 0),
     ]
-    assert "(n1, GPU 0) is kept for pods that come before it" in found.waiting[0].why
+    assert "(n1, GPU 0) is reserved or claimed for pods before it" in found.waiting[0].why
     shown = text(found).splitlines()
     assert shown[1] == "  0 ▕████████████████████████▚▚▚▚▚▚▚▚▏ 0 GiB of 16 MiB free  10 MiB claimed"
     assert shown[2] == "  1 ▕████████████████████████████████▏ 0 GiB of 16 MiB free  10 MiB claimed"
@@ -223,10 +223,12 @@ def test_where_nodes_may_not_be_seen_ones_own_pods_are_in_units_because_these_ar
 
 def test_where_nodes_may_not_be_seen_a_pods_event_says_why_it_is_pending():
     waits, too_large = pod("b", 4), pod("c", 9000)
-    said = {waits.uid: Said("needs 4 MiB on one GPU; no GPU has free memory.", "2026-11-23T06:48Z")}
+    said = {
+        waits.uid: Said("requests 4 MiB on one GPU; no GPU has free memory.", "2026-11-23T06:48Z")
+    }
     found = summary.of_lists(Listed(None, [waits, too_large], "default", ("why",), said), None)
     assert [line.partition("  ")[2] for line in text(found).splitlines()[1:3]] == [
-        "default/b  ?  needs 4 MiB on one GPU; no GPU has free memory. (12 min ago)",
+        "default/b  ?  requests 4 MiB on one GPU; no GPU has free memory. (12 min ago)",
         f"default/c  ?  {found.waiting[1].why}",
     ]
     assert "the nodes are not visible here." in found.waiting[1].why

@@ -18,36 +18,36 @@ def entry(name: str = "p", place: int = 1, **more) -> QueueEntry:
         "since": "2026-01-01T00:00:00Z",
         "waiting_seconds": 720.0,
         "reason": "NoRoom",
-        "waits_for": "Needs 8 GiB on one GPU.",
+        "waits_for": "Requests 8 GiB on one GPU.",
         **more,
     }
     return QueueEntry(name=name, place=place, **fields)
 
 
-THEIRS = entry("big", 0, kind="Gang", pods=4, reason="OtherGate", waits_for="It gets a place.")
+THEIRS = entry("big", 0, kind="Gang", pods=4, reason="OtherGate", waits_for="It gets a position.")
 
 
 def queue(*entries: QueueEntry, namespace="ml", is_wide=False, length=7, left_out=0) -> list[str]:
-    found = Queue(QueueList(list(entries), length, left_out), namespace)
+    found = Queue(QueueList(list(entries), length, left_out, unit_mib=1024), namespace)
     return [line.plain for line in draw_queue(found, is_wide=is_wide)]
 
 
 def test_each_entry_is_a_row_with_what_it_waits_for() -> None:
     assert queue(entry(), THEIRS) == [
-        "PLACE  NAME  WAITING  REASON     WAITS FOR",
-        "    1  p     12m      NoRoom     Needs 8 GiB on one GPU.",
-        "    -  big   12m      OtherGate  It gets a place.",
-        "The queue of all namespaces has 7 places.",
+        "POSITION  NAME  WAITING  REASON     WAITS FOR",
+        "       1  p     12m      NoRoom     Requests 8 GiB on one GPU.",
+        "       -  big   12m      OtherGate  It gets a position.",
+        "The queue of all namespaces has 7 positions.",
     ]
 
 
 def test_all_namespaces_and_wide_add_columns() -> None:
     heads, row = queue(entry(), namespace="", is_wide=True)
     assert heads.split() == [
-        *("PLACE", "NAMESPACE", "NAME", "KIND", "PODS", "UNITS", "PRIORITY", "WAITING"),
+        *("POSITION", "NAMESPACE", "NAME", "KIND", "PODS", "REQUESTED", "PRIORITY", "WAITING"),
         *("REASON", "WAITS", "FOR"),
     ]
-    assert row.split()[:9] == ["1", "ml", "p", "Pod", "1", "8", "0", "12m", "NoRoom"]
+    assert row.split()[:8] == ["1", "ml", "p", "Pod", "1", "8", "GiB", "0"]
 
 
 def test_an_empty_queue_is_said_to_be_empty() -> None:
@@ -64,15 +64,24 @@ def test_a_reason_of_a_newer_extender_is_shown_as_it_is() -> None:
 
 
 def quotas(*shown: QuotaView, **more) -> list[str]:
-    return [line.plain for line in draw_quotas(Quotas(QuotaList(list(shown), **more), "ml"))]
+    found = Quotas(QuotaList(list(shown), **{"unit_mib": 1024, **more}), "ml")
+    return [line.plain.rstrip() for line in draw_quotas(found)]
 
 
 def test_each_namespace_is_a_row_and_each_limited_model_one_more() -> None:
     models = {"Tesla T4": ModelQuota(6, 8)}
     assert quotas(QuotaView("ml", True, 60, 64, models, 3, 24)) == [
-        "NAMESPACE  MODEL     USED  LIMIT  WAITING PODS  WAITING UNITS  STATUS",
-        "ml         (all)       60     64             3             24  queued",
-        "           Tesla T4     6      8                               ",
+        "NAMESPACE  MODEL       USED   LIMIT  WAITING PODS  REQUESTED  QUEUE  STATUS",
+        "ml         (all)     60 GiB  64 GiB             3     24 GiB  yes",
+        "           Tesla T4   6 GiB   8 GiB",
+    ]
+
+
+def test_amounts_are_gib_and_a_limit_has_the_number_that_is_written() -> None:
+    models = {"T4": ModelQuota(6, 8)}
+    assert quotas(QuotaView("ml", True, 147, 150, models, 1, 1), unit_mib=256)[1:] == [
+        "ml         (all)  36.8 GiB  37.5 GiB (150)             1    256 MiB  yes",
+        "           T4      1.5 GiB       2 GiB (8)",
     ]
 
 
@@ -87,7 +96,7 @@ def test_a_namespace_without_a_limit_and_one_whose_quota_cannot_be_read_say_so()
         QuotaView("free", False, 6, None, {}, 0, 0),
         QuotaView("wrong", True, 0, None, {}, 2, 8, "'x' is not a whole number"),
     )
-    assert free.split() == ["free", "(all)", "6", "-", "0", "0", "not", "queued"]
+    assert free.split() == ["free", "(all)", "6", "GiB", "-", "0", "0", "GiB", "no"]
     assert wrong.endswith("nothing is placed: 'x' is not a whole number")
 
 

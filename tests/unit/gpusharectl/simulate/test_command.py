@@ -53,9 +53,9 @@ def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
     assert [(index, left) for index, _, left in bars[-2:]] == [("0", "4"), ("1", "4")]
     assert re.fullmatch(r"first-pod█+·+", bars[-2][1])
     assert (
-        "third-pod is Pending: needs 8 GiB on one GPU; the most free on one GPU is 4 GiB (n1, "
-        "GPU 0). It fits if it asks for 4 GiB or less, or when one of 2 pods ends, "
-        "for example default/first-pod." in shown
+        "third-pod is Pending: requests 8 GiB on one GPU; the most free on one GPU is 4 GiB (n1, "
+        "GPU 0). It fits if it requests 4 GiB or less (`aliyun.com/gpu-mem: 4`), or when one of 2 "
+        "pods ends, for example default/first-pod." in shown
     )
     assert "n1: no single GPU has enough free aliyun.com/gpu-mem" in shown
     assert "GPU 0 has 4 GiB free, GPU 1 has 4 GiB free" in shown
@@ -87,7 +87,7 @@ def test_json_is_one_object_with_all_steps(scene):
     [group] = last["waiting"]
     assert group["pods"] == [{"namespace": "default", "name": "third-pod", "since": 20}]
     assert group["unitsPerCard"] == 8
-    assert group["sentence"].startswith("needs 8 GiB on one GPU; the most free")
+    assert group["sentence"].startswith("requests 8 GiB on one GPU; the most free")
 
 
 def test_yaml_is_the_same_as_json(scene):
@@ -200,7 +200,7 @@ def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
     assert "first-pod 12" in [each.text for each in root.iter(f"{space}text")]
     assert "n1, GPU 1: empty, 16 free" in root.get("aria-label")
     simulate(scene, "--svg", str(svg))
-    assert "third-pod is Pending: needs 8 GiB on one GPU" in svg.read_text()
+    assert "third-pod is Pending: requests 8 GiB on one GPU" in svg.read_text()
 
 
 def test_names_from_a_file_are_text_wherever_they_are_shown(tmp_path):

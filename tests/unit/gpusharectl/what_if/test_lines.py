@@ -14,7 +14,7 @@ def test_what_the_quota_lacks_is_said_with_where_there_is_room():
     lines = [line.plain for line in draw(answer(QuotaOutlook("team", 4, 16)))]
     assert lines[0] == "not within the quota"
     assert lines[1] == (
-        "The quota of namespace team leaves 4 GiB now, and 16 GiB are needed "
+        "The quota of namespace team leaves 4 GiB now, and 16 GiB are requested "
         "(gpushare quota -n team)."
     )
     assert lines[2:4] == ["there is room for 2 of 2:", "  n, GPU 0: 2"]

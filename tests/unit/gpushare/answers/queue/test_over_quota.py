@@ -19,24 +19,25 @@ from tests.unit.extender.scripted import restocked
     ("found", "text"),
     [
         (
-            OverQuota("ml", "units", used=60, quota=64, asked=8),
+            OverQuota("ml", "units", used=60, quota=64, asked=8, unit_mib=1024),
             (
-                "namespace ml uses 60 of its quota of 64 units, and the pod asks for 8: it waits "
-                "until pods there that use 4 units end, or the quota is raised."
+                "namespace ml uses 60 GiB of its quota of 64 GiB, and the pod requests 8 GiB: it "
+                "waits until pods there that use 4 GiB end, or the quota is raised."
             ),
         ),
         (
             OverQuota("ml", "units", "gang", used=1, quota=1, asked=1),
             (
-                "namespace ml uses 1 of its quota of 1 unit, and the gang asks for 1: it waits "
-                "until pods there that use 1 unit end, or the quota is raised."
+                "namespace ml uses 1 unit of its quota of 1 unit, and the gang requests 1 unit: it "
+                "waits until pods there that use 1 unit end, or the quota is raised."
             ),
         ),
         (
-            OverQuota("ml", "model", used=6, quota=8, asked=9, model="Tesla T4"),
+            OverQuota("ml", "model", used=6, quota=8, asked=9, model="Tesla T4", unit_mib=256),
             (
-                "the pod asks for 9 units of Tesla T4, more than the whole quota of namespace ml, "
-                "which is 8: ask for less, or have the quota raised."
+                "the pod requests 2.3 GiB, and the whole quota of namespace ml is 2 GiB of Tesla "
+                "T4: request 2 GiB or less (`aliyun.com/gpu-mem: 8`), or have the quota raised "
+                "(`gpushare.aliyun.com/quota: Tesla T4=9`)."
             ),
         ),
         (
@@ -67,7 +68,7 @@ def of(model: str, number: int):
 
 def said(waiting, view: QuotaView, *nodes) -> str:
     cluster = ListedCluster(nodes, [waiting])
-    cluster.queue = ReportedQuotas(QuotaList([view]))
+    cluster.queue = ReportedQuotas(QuotaList([view], unit_mib=1024))
     found = run_all(why_pending(cluster, waiting))
     return sentence_of_pod(found)
 
@@ -80,7 +81,7 @@ def view(used: int = 0, limit: int | None = None, problem: str = "", **models: t
 def test_quotas_that_an_extender_reports_are_told_in_the_same_words() -> None:
     t4 = of("T4", 0)
     assert said(pod("p", 4), view(6, 8), t4).startswith(
-        "namespace default uses 6 of its quota of 8"
+        "namespace default uses 6 GiB of its quota of 8 GiB"
     )
     assert "cannot be read, so its pods wait: x." in said(pod("p", 4), view(problem="x"), t4)
     ends = view(problem=NAMESPACE_ENDS.text)
@@ -92,6 +93,6 @@ def test_a_full_quota_of_one_model_is_a_reason_only_where_no_other_model_has_roo
     t4, a100 = of("T4", 0), of("A100", 1)
     full = view(T4=(6, 8))
     assert said(pod("p", 4), full, t4).startswith(
-        "namespace default uses 6 of its quota of 8 units of T4, and the pod asks for 4"
+        "namespace default uses 6 GiB of its quota of 8 GiB of T4, and the pod requests 4 GiB"
     )
     assert said(pod("p", 4), full, t4, a100).startswith("its GPU memory fits now (n1, GPU 0)")
