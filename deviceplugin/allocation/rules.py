@@ -242,7 +242,7 @@ def check_capacity(
         others = used.get(card.uuid, 0)
         if others + wanted > card.units:
             raise Refused(
-                f"pod {own.key}: it needs {_amount(needed_gib, wanted, inventory)} on GPU "
+                f"pod {own.key}: it requests {_amount(needed_gib, wanted, inventory)} on GPU "
                 f"{card.uuid}, which has {_amount(free_gib, card.units, inventory)}, and pods that "
                 f"run there use {_amount(needed_gib, others, inventory)}",
                 pod=own,

@@ -269,7 +269,7 @@ async def test_a_pod_that_bypasses_the_extender_exceeds_no_gpu(plugin, kubelet) 
     for each in (rightful, forged):
         await kubelet.admit(each)
     await kubelet.pre_start(rightful)
-    full = r"needs 10 GiB .* which has 15 GiB, .* use 10 GiB"
+    full = r"requests 10 GiB .* which has 15 GiB, .* use 10 GiB"
     with pytest.raises(grpc.aio.AioRpcError, match=full):
         await kubelet.pre_start(forged)
     await kubelet.pre_start(rightful)

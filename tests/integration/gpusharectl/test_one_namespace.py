@@ -26,7 +26,7 @@ HIDDEN = (
 
 def waiting_since(seconds):
     at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
-    text = "Pending: needs 5 GiB on one GPU; the most free on one GPU is 4 GiB."
+    text = "Pending: requests 5 GiB on one GPU; the most free on one GPU is 4 GiB."
     return {
         "reason": "GpushareWaiting",
         "message": text,
@@ -63,7 +63,7 @@ async def test_explain_gives_the_answer_its_age_and_one_sentence(asked):
     found = await asked("explain", "pod", "train")
     assert found.exit_code == 1  # the pod has no GPU
     assert found.output == (
-        "mine/train is Pending: needs 5 GiB on one GPU; the most free on one GPU is 4 GiB. "
+        "mine/train is Pending: requests 5 GiB on one GPU; the most free on one GPU is 4 GiB. "
         f"(1 min ago)\n{HIDDEN}"
     )
     whole = (await asked("explain", "pod", "train", "--verbose")).output

@@ -31,7 +31,7 @@ def check(wanted, others, let_start=()) -> None:
 def test_a_start_that_exceeds_its_gpu_is_rejected_with_the_amounts() -> None:
     wanted = pod("new", 6, cards=("GPU-1",))
     with pytest.raises(
-        Refused, match=r"needs 6 MiB .* GPU-1, which has 16 MiB, .* use 11 MiB"
+        Refused, match=r"requests 6 MiB .* GPU-1, which has 16 MiB, .* use 11 MiB"
     ) as refused:
         check(wanted, [pod("old", 11, cards=("GPU-1",), started=True)])
     assert refused.value.reason is Reason.CARD_TOO_FULL

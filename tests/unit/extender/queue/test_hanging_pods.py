@@ -114,7 +114,7 @@ async def test_metrics_of_namespaces_let_go_of_it_and_those_of_nodes_do_not(queu
 async def test_people_are_told_who_hangs_and_whether_it_counts(queue):
     await queue.serve(GRACE + 5)
     _, text = said(queue.cluster, "web-new")
-    assert "uses 16 of its quota of 16 units" in text
+    assert "uses 16 MiB of its quota of 16 MiB" in text
     hangs = f"Pod web-old has been hanging Terminating on node old since {SINCE}, and still counts"
     assert hangs in text
     become(queue, UNREACHABLE)

@@ -30,7 +30,7 @@ def test_a_pod_over_its_quota_waits_although_gpus_are_free_until_one_ends():
     steps = run(node_text("n", "4 x 16"), namespace("ml", 20), *texts)
     assert (waiting(steps[2]), waiting(steps[3])) == (["p2"], ["p2", "p3"])
     [group] = steps[3].waiting
-    assert "uses 16 of its quota of 20" in group.sentence
+    assert "uses 16 GiB of its quota of 20 GiB" in group.sentence
     assert (group.reasons, group.nodes) == ({OVER_QUOTA.text: 1}, ())
     assert (sorted(where(steps[4])), waiting(steps[4])) == (["p0", "p2"], ["p3"])
     [used] = steps[4].quotas
@@ -49,8 +49,8 @@ def test_a_gang_over_its_quota_takes_nothing_and_is_one_row():
     step = last(*texts)
     assert where(step) == {}
     shown = simulate("-", stdin="---\n".join(texts))
-    assert "? Gang ml/a (3 pods) is Pending: The gang asks for" in shown
-    assert shown.count("more than the whole quota of namespace ml") == 1
+    assert "? Gang ml/a (3 pods) is Pending: The gang requests" in shown
+    assert shown.count("and the whole quota of namespace ml") == 1
 
 
 def test_a_quota_that_is_raised_lets_pods_start():
