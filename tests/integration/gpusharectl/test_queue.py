@@ -102,4 +102,5 @@ async def test_inspect_says_that_a_pod_is_over_the_quota_which_the_extender_repo
     api = ApiServer(waiting, nodes=[msgspec.to_builtins(node("n", 40, unit_mib=1024))])
     api.all_pods = True
     found = await run(tmp_path, api, command=("inspect",), extender=extender)
-    assert "namespace ml uses 60 GiB of its quota of 64 GiB, and the pod requests 8 GiB" in found.output
+    over = "namespace ml uses 60 GiB of its quota of 64 GiB, and the pod requests 8 GiB"
+    assert over in found.output

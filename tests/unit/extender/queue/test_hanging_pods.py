@@ -123,5 +123,5 @@ async def test_people_are_told_who_hangs_and_whether_it_counts(queue):
     await queue.serve(5)
     queue.submit("too-much", 8)
     _, text = said(queue.cluster, "too-much")
-    assert "uses 4 of its quota of 8 units" in text
+    assert "uses 4 MiB of its quota of 8 MiB" in text
     assert f"on node old, which is unreachable, since {SINCE}, and no longer counts." in text
