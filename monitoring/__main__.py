@@ -13,15 +13,19 @@ from typing import Final
 
 import yaml
 
-from monitoring.panels import dashboard
+from monitoring.panels import SourceError, dashboard
 
 FOLDER: Final = Path(__file__).parent / "dashboards"
 
 
 def generated(source: Path) -> str:
     """Return the JSON of a dashboard, with a line for each panel."""
-    described = yaml.safe_load(source.read_text(encoding="utf-8"))
-    return re.sub(r'(?=\{"id": \d)', "\n", json.dumps(dashboard(**described))) + "\n"
+    try:
+        described = yaml.safe_load(source.read_text(encoding="utf-8"))
+        found = dashboard(**described)
+    except (SourceError, yaml.YAMLError, TypeError, KeyError) as err:
+        sys.exit(f"{source}: {err}")
+    return re.sub(r'(?=\{"id": \d)', "\n", json.dumps(found)) + "\n"
 
 
 def main() -> None:

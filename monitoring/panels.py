@@ -20,6 +20,10 @@ _INSTANT: Final = {"instant": True}
 _GREEN: Final = ("green", None)
 
 
+class SourceError(Exception):
+    """The source of a panel cannot be understood."""
+
+
 def dashboard(
     uid: str, title: str, text: str, variables: Mapping[str, str], rows: Sequence[Panel]
 ) -> dict[str, Any]:
@@ -155,7 +159,13 @@ _BUILDERS: Final[dict[str, Callable[..., Panel]]] = {
 
 def _built(described: Panel) -> Panel:
     kind, *_ = described
-    return _BUILDERS[kind](described[kind], **{k: v for k, v in described.items() if k != kind})
+    if kind not in _BUILDERS:
+        raise SourceError(f"{kind} is no kind of panel: begin with one of {', '.join(_BUILDERS)}")
+    rest = {key: value for key, value in described.items() if key != kind}
+    try:
+        return _BUILDERS[kind](described[kind], **rest)
+    except (TypeError, KeyError, AttributeError) as err:
+        raise SourceError(f"{kind} {described[kind]!r}: {err}") from err
 
 
 def _stat(

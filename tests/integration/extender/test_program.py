@@ -122,6 +122,8 @@ def test_the_documented_metrics_are_those_of_a_running_extender(program):
     status, text = page(program.deciding, "/metrics")
     assert status == 200
     assert differences(text, rows("Extender")) == []
+    # From the start: an alert fires if this does not grow.
+    assert 'gpushare_extender_requests_total{outcome="none",verb="filter"} 0.0' in text
 
 
 def sockets_to(pid, port):
