@@ -155,9 +155,8 @@ STATE_ERRORS: Final = Counter(
 _CONTAINER_ON_CARD: Final = ("namespace", "pod", "container", "card", "uuid")
 POD_USED: Final = Gauge(
     METRIC_POD_USED,
-    "MiB of GPU memory that a container uses, as measured. container is empty for processes of "
-    "the pod outside of its running containers. Needs process-memory, or a driver that limits "
-    "memory.",
+    "MiB of GPU memory that a container uses; container is empty for other processes of "
+    "the pod. Needs process-memory, or a driver that limits memory.",
     _CONTAINER_ON_CARD,
 )
 POD_ASKED: Final = Gauge(

@@ -96,8 +96,8 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--memory-limit",
         "auto",
         (
-            "Whether the driver limits each container to its share: where the node can (auto), "
-            "nowhere (off), or always (require; a node that cannot takes no pods)."
+            "Whether the driver limits each container to its share: where it can (auto), nowhere "
+            "(off), or always (require; a node that cannot takes no pods)."
         ),
         get_args(MemoryLimitFlag),
     ),
@@ -120,10 +120,9 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--inject",
         "auto",
         (
-            "How containers get access to GPUs: with the CDI edits of NVIDIA's own files (cdi; "
-            "needs late binding and these files), or through NVIDIA's runtime, by UUID (runtime) "
-            "or by the names of CDI devices that it generates itself (runtime-cdi). auto uses "
-            "what the node has."
+            "How containers get access to GPUs: with the CDI edits of NVIDIA's files (cdi; needs "
+            "late binding), or through NVIDIA's runtime, by UUID (runtime) or by names of CDI "
+            "devices that it generates (runtime-cdi). auto uses what the node has."
         ),
         get_args(InjectFlag),
     ),
@@ -131,8 +130,8 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--runtime-classes",
         f",{CLASS_NVIDIA},{CLASS_NVIDIA_CDI},{CLASS_NVIDIA_LEGACY}",
         (
-            "RuntimeClasses of NVIDIA's runtime. An empty name stands for pods without a "
-            "RuntimeClass: include it where NVIDIA's runtime is the default runtime."
+            "RuntimeClasses of NVIDIA's runtime; an empty name, for pods without one, where it "
+            "is the default runtime."
         ),
         (),
     ),
@@ -140,7 +139,7 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--simulated-gpus",
         "",
         (
-            "For nodes without a GPU: offer GPUs of these sizes in MiB, such as 16384,24576. "
+            "Offer GPUs that do not exist, of these sizes in MiB, such as 16384,24576. "
             "Containers get variables, but no device. Sets --inject=cdi."
         ),
         (),
@@ -156,7 +155,7 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
     (
         "--cgroup-dir",
         str(CGROUP),
-        "Folder with the cgroups of the machine, where containers have their memory limits.",
+        "Folder with the cgroups of the machine.",
         (),
     ),
     ("--state-dir", "/var/lib/gpushare", "Folder for the indexes and tags of GPUs.", ()),
@@ -191,8 +190,8 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--recover-after",
         "60",
         (
-            "Seconds for which a GPU must be healthy again before it is offered; doubled each "
-            "time it becomes unhealthy again."
+            "Seconds for which a GPU must be healthy again before it is offered; doubled at "
+            "each relapse."
         ),
         (),
     ),

@@ -19,7 +19,7 @@ _BLOCK: Final = re.compile(r"(<!--generated:(.+?)-->\n).*?(<!--end-->)", re.DOTA
 BLOCKS: Final[dict[str, Callable[..., str]]] = {
     "commands": command_line.commands,
     "common-options": command_line.common_options,
-    "metrics": metrics.table,
+    "metrics": metrics.of_program,
     "extender-configuration": settings.extender,
     "plugin-flags": settings.plugin,
     "about": findings.about,

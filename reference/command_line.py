@@ -7,9 +7,9 @@ from typing import Final
 import click
 
 from gpusharectl.app import COMMANDS, TABLE, imported
-from reference.markdown import bullet, paragraph
+from reference.markdown import paragraph, table
 
-COMMON: Final = 4  # commands; an option of so many is described once
+COMMON: Final = 2  # commands; an option of so many is described once
 
 
 def commands() -> str:
@@ -24,13 +24,13 @@ def commands() -> str:
 
 
 def common_options() -> str:
-    """Return the options that many commands have, and which."""
-    lines = []
+    """Return the options that several commands have, and which."""
+    rows = [("option", "meaning", "commands")]
     for (left, right), names in _common().items():
         others = [each for each in COMMANDS if each not in names]
         listed = "all but " + ", ".join(others) if len(others) < len(names) else ", ".join(names)
-        lines.append(bullet(f"`{left}`: {right} ({listed})"))
-    return "\n".join(lines)
+        rows.append((f"`{left}`", right, listed))
+    return table(*rows)
 
 
 def _common() -> dict[tuple[str, str], list[str]]:
@@ -53,7 +53,7 @@ def _command(name: str, shared: dict[tuple[str, str], list[str]]) -> Iterator[st
     yield from map(paragraph, more)
     own = [each for each in _options(name) if each not in shared]
     if own:
-        yield "\n".join(bullet(f"`{left}`: {right}") for left, right in own)
+        yield table(("option", "meaning"), *((f"`{left}`", right) for left, right in own))
 
 
 def _options(name: str) -> Iterator[tuple[str, str]]:

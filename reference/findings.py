@@ -9,7 +9,7 @@ import yaml
 import gpusharectl.doctor.command  # noqa: F401 - its checks fill KINDS
 from gpushare.text.manual import manual
 from gpusharectl.doctor.checks.findings import KINDS, FindingKind, Severity
-from reference.markdown import bullet, paragraph
+from reference.markdown import paragraph
 
 _PAGE: Final = "troubleshooting.md"
 _RULES: Final = Path(__file__).resolve().parent.parent / "monitoring" / "rules.yaml"
@@ -24,7 +24,7 @@ def about(anchor: str, *names: str) -> str:
     ]
     word = "Alerts" if len(alerts) > 1 else "Alert"
     lines = [paragraph(f"{word}: {', '.join(alerts)}.")] if alerts else []
-    return "\n\n".join([*lines, "\n".join(_entry(KINDS[name]) for name in names)]).strip()
+    return "\n\n".join([*lines, *(_entry(KINDS[name]) for name in names)])
 
 
 def names() -> str:
@@ -46,7 +46,7 @@ def _alerts() -> list[dict[str, Any]]:
 
 def _entry(kind: FindingKind) -> str:
     fix = re.sub(r"\{(\w+)\}", lambda word: word[1].upper(), kind.fix.replace("{about}", "NAME"))
-    return bullet(f"`{kind.name}`: {kind.why}. Fix: {fix}.")
+    return paragraph(f"`{kind.name}`: {kind.why}. Fix: {fix}.")
 
 
 def _linked(kind: FindingKind) -> str:

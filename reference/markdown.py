@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Iterable
 from typing import Final
 
 WIDTH: Final = 140
@@ -9,16 +10,18 @@ WIDTH: Final = 140
 
 def paragraph(text: str) -> str:
     """Return a text in lines of at most WIDTH."""
-    return _filled(text)
+    return textwrap.fill(_plain(text), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def bullet(text: str) -> str:
-    """Return an entry of a list."""
-    return _filled(f"* {text}", "  ")
+def table(*rows: tuple[str, ...]) -> str:
+    """Return a table, the first row of which is its head."""
+    head, *rest = rows
+    return "\n".join([_row(head), _row(["---"] * len(head)), *map(_row, rest)])
 
 
-def _filled(text: str, indent: str = "") -> str:
-    words = re.sub(r"<(?=[a-z])", r"\\<", " ".join(text.split()))  # no tags
-    return textwrap.fill(
-        words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def _row(cells: Iterable[str]) -> str:
+    return f"|{'|'.join(_plain(each).replace('|', chr(92) + '|') for each in cells)}|"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"<(?=[a-z])", r"\\<", " ".join(text.split()))  # no tags

@@ -13,7 +13,7 @@ from extender.metrics import collectors, namespaces, nodes, queue
 from extender.metrics import counters as _counters  # noqa: F401 - registers them
 from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
-from reference.markdown import bullet
+from reference.markdown import table
 
 _OF_PLUGIN: Final = ("gpushare_deviceplugin_", "gpushare_card_")
 
@@ -30,15 +30,15 @@ class Described:
         return self.name.startswith(_OF_PLUGIN)
 
 
-def table(program: str) -> str:
+def of_program(program: str) -> str:
     """Return the metrics of ``extender`` or ``deviceplugin``."""
-    lines = []
+    rows = [("metric", "meaning")]
     for each in described():
         if each.is_of_plugin == (program == "deviceplugin"):
             labels = f"{{{','.join(each.labels)}}}" if each.labels else ""
             kind = " (histogram)" if each.type == "histogram" else ""
-            lines.append(bullet(f"`{each.name}{labels}`{kind}: {each.help}"))
-    return "\n".join(lines)
+            rows.append((f"`{each.name}{labels}`{kind}", each.help))
+    return table(*rows)
 
 
 def described() -> list[Described]:

@@ -11,7 +11,7 @@ from msgspec import inspect
 from deviceplugin.settings import command
 from extender.settings.configuration import Configuration
 from reference.command_line import options_of
-from reference.markdown import WIDTH, bullet
+from reference.markdown import WIDTH, table
 
 _UNSET: Final = (msgspec.NODEFAULT, msgspec.UNSET)
 
@@ -23,10 +23,9 @@ def extender() -> str:
 
 
 def plugin() -> str:
-    return "\n".join(
-        bullet(f"`{left.removesuffix(' VALUE')}`: {right}")
-        for left, right in options_of(command(), "gpushare-deviceplugin")
-    )
+    flags = options_of(command(), "gpushare-deviceplugin")
+    rows = [(f"`{left.removesuffix(' VALUE')}`", right) for left, right in flags]
+    return table(("flag", "meaning"), *rows)
 
 
 def _section(kind: inspect.Type, given: dict[str, Any], indent: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ def rows(heading: str) -> dict[str, Row]:
     """Return the rows of one program, by the name of the metric."""
     section = DOCUMENT.read_text().split(f"\n### {heading}\n")[1].split("\n### ")[0]
     found = re.findall(
-        r"^\* `(gpushare_\w+)(?:\{([\w,]+)\})?`(?: \((histogram)\))?:", section, re.MULTILINE
+        r"^\|`(gpushare_\w+)(?:\{([\w,]+)\})?`(?: \((histogram)\))?\|", section, re.MULTILINE
     )
     return {
         name: Row(

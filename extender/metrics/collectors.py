@@ -37,16 +37,14 @@ _GAUGES: Final = {
         "Pending pods that fitted on no node when kube-scheduler last called the extender."
     ),
     "gpushare_extender_waiting_pods_by_reason": (
-        "Pods of gpushare_extender_waiting_pods by reason, each under all of its reasons. The "
-        "pod's own request: the request is invalid. The pod's gang: the reason lies in its gang."
+        "Pods of gpushare_extender_waiting_pods by reason, each under all of its reasons."
     ),
     "gpushare_extender_pending_pods": (
         "Pods without node and without scheduling gate, also if kube-scheduler never asked for "
         "them."
     ),
     "gpushare_extender_pending_least_units": (
-        "Units of the smallest request in gpushare_extender_pending_pods, without pods of "
-        "other schedulers, and pods for which kube-scheduler found no node before it called the "
+        "Units of the smallest request of a pending pod about which kube-scheduler calls the "
         "extender; 0 if there is none."
     ),
     "gpushare_gangs": (
@@ -55,16 +53,15 @@ _GAUGES: Final = {
     ),
     "gpushare_gang_waiting_members": "Members without node of the gangs that are not Placed.",
     "gpushare_gang_longest_incomplete_seconds": (
-        "How long members of a gang have been bound although its minimum never was; of several "
-        "gangs the longest."
+        "The longest time for which members of a gang have been bound without its minimum."
     ),
     "gpushare_plans": (
         "Holds (units that are reserved for a gang or gated pod) and claims (units that become its "
         "when others have ended)."
     ),
     "gpushare_queue_claimed_idle_units": (
-        "Units that stay idle until all of the memory that the first pod or gang of the queue has "
-        "claimed is free; on the leader."
+        "Units that stay idle until all that the first of the queue has claimed is free; on "
+        "the leader."
     ),
     "gpushare_extender_preemptors": (
         "Pods and gangs for which other pods are being evicted now; on the leader."
@@ -76,8 +73,8 @@ _GAUGES: Final = {
 _COUNTERS: Final = {
     "gpushare_over_cards": "Times that the pods of a GPU came to use more units than it has.",
     "gpushare_units_freed_silently": (
-        "Times that units of a node became free without a pod event, because a reserve, hold or "
-        "claim expired: kube-scheduler retries at the next event, or after five minutes."
+        "Times that units of a node became free without a pod event, because a reserve, hold "
+        "or claim expired."
     ),
     "gpushare_ledger_differences": (
         "Differences that audits found between the extender's counts and the pods: each is a bug."

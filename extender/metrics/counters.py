@@ -22,15 +22,14 @@ SECONDS: Final = Histogram(
 
 EVICTIONS: Final = Counter(
     "gpushare_extender_evictions",
-    "Pods evicted because their decision cannot be kept, by the reason in their condition. "
-    "CardOverbooked: their GPU was given out twice. GangBroken: their gang did not get its "
-    "minimum.",
+    "Pods evicted because their decision cannot be kept, by reason. CardOverbooked: a GPU "
+    "was given out twice. GangBroken: a gang did not get its minimum.",
     ("reason",),
 )
 RELEASES: Final = Counter(
     "gpushare_extender_releases",
-    "Attempts to release a gated pod: released, gone (deleted), conflict (changed by others), "
-    "refused (a right or policy of the API server prevents it), unknown (tried again).",
+    "Attempts to release a gated pod: released, gone, conflict (changed by others), "
+    "refused (by a right or policy), unknown (tried again).",
     ("outcome",),
 )
 
@@ -41,8 +40,8 @@ REFUSED_CONNECTIONS: Final = Counter(
 )
 FORWARDED: Final = Counter(
     "gpushare_extender_forwarded",
-    "Calls forwarded to the leader, by the HTTP status of its answer, or no_leader (there is "
-    "none), silent_leader (it answered no call before) and no_answer.",
+    "Calls forwarded to the leader, by its HTTP status, or no_leader, silent_leader (it "
+    "answered no call before), no_answer.",
     ("outcome",),
 )
 VIEWERS: Final = Gauge("gpushare_extender_viewers", "Connected live pages.")
@@ -67,9 +66,8 @@ PLAN_SECONDS: Final = Histogram(
 )
 PREEMPTION_PLANS: Final = Counter(
     "gpushare_extender_preemption_plans",
-    "Searches for pods to evict for a waiting pod or gang: victims, ending (the memory of pods "
-    "that are about to end suffices), no_victims (no eviction helps), given_up (too many "
-    "combinations).",
+    "Searches for pods to evict: victims, ending (pods that end anyway suffice), "
+    "no_victims (no eviction helps), given_up (too many combinations).",
     ("outcome",),
 )
 PREEMPTION_VICTIMS: Final = Counter(
@@ -77,11 +75,10 @@ PREEMPTION_VICTIMS: Final = Counter(
 )
 PREEMPTION_VETOES: Final = Counter(
     "gpushare_extender_preemption_vetoes",
-    "Rejected proposals of kube-scheduler's preemption: no_room (no GPU would have enough), "
-    "breaks_gang (a gang would fall below its minimum), member_of_gang (the pod waits for its "
-    "gang), own_eviction (the extender evicts for the pod), room_is_made (kube-scheduler has made "
-    "room already), smaller (the extender evicts a less important or smaller pod), no_victims "
-    "(none was named), fits (the pod fits without eviction), over_quota, request (unreadable).",
+    "Rejected proposals of kube-scheduler's preemption: no_room, breaks_gang (it would "
+    "fall below its minimum), member_of_gang (the pod waits for its gang), own_eviction, "
+    "room_is_made (already), smaller (the extender evicts a less important or smaller "
+    "pod), no_victims, fits (without eviction), over_quota, request (unreadable).",
     ("reason",),
 )
 PREEMPTIONS_IN_VAIN: Final = Counter(
@@ -90,8 +87,8 @@ PREEMPTIONS_IN_VAIN: Final = Counter(
 )
 WAKE_UPS: Final = Counter(
     "gpushare_extender_wake_ups",
-    "Waiting pods that the extender changes so that kube-scheduler tries them again: poked, or "
-    "refused by the API server.",
+    "Waiting pods changed so that kube-scheduler tries them again: poked, or refused by "
+    "the API server.",
     ("outcome",),
 )
 

@@ -10,9 +10,9 @@ from gpushare.cards.model import Share
 
 OF_NAMESPACES: Final = {
     "gpushare_namespace_used_bytes": (
-        "Bytes of GPU memory used by the bound pods of a namespace, as much as they requested, on "
-        "nodes with a readable inventory, without pods that hang on a node that does not answer. "
-        "(others): the sum of all namespaces after the 500 that use most."
+        "Bytes of GPU memory that the bound pods of a namespace requested, without pods that "
+        "hang on a node that does not answer. (others): all namespaces after the 500 that use "
+        "most."
     ),
     "gpushare_namespace_pods": (
         "Bound pods of a namespace that use GPU memory, counted as in "

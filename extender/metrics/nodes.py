@@ -43,8 +43,8 @@ OF_ALL: Final = {
         "The largest request for one GPU that fits in the cluster now, in units."
     ),
     "gpushare_cluster_fragmentation_ratio": (
-        "Fragmentation, 0 to 1: the fraction of the free units on healthy GPUs where a pod would "
-        "not fit, as the mean over all running pods."
+        "Fragmentation, 0 to 1: the fraction of the free units where a pod would not fit, as "
+        "the mean over all running pods."
     ),
 }
 

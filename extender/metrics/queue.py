@@ -9,9 +9,8 @@ from gpushare.answers.queue.entries import QueueFigures
 
 OF_QUEUED_NAMESPACES: Final = {
     "gpushare_namespace_quota_units": (
-        "The quota of a namespace, in units of all GPUs. Of the metrics of quotas and waiting "
-        "pods, 500 namespaces have series; (others) is the sum of all others, of times the "
-        "longest."
+        "The quota of a namespace for all GPUs. (others): the sum of all namespaces after "
+        "500, of times the longest."
     ),
     "gpushare_namespace_quota_used_units": (
         "Units that count against the quota: those of pods until they are gone, and reserved ones."
@@ -27,8 +26,7 @@ OF_QUEUED_NAMESPACES: Final = {
 OF_QUEUE: Final = {
     "gpushare_queue_entries": "Pods and gangs that have a position in the queue; on the leader.",
     "gpushare_queue_first_seconds": (
-        "How long the same pod or gang has been the first without room, of several the longest; on "
-        "the leader."
+        "How long the same pod or gang has been first without room; on the leader."
     ),
     "gpushare_unreadable_quotas": "Namespaces whose quota cannot be read: their pods wait.",
 }
