@@ -1,1 +1,1 @@
-"""The scheduler extender: which card, and binding to it."""
+"""The scheduler extender: which node and GPU a pod gets, and its binding."""

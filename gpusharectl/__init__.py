@@ -1,0 +1,1 @@
+"""The command line gpushare: a folder has the name of its command."""

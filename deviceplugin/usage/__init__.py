@@ -1,1 +1,1 @@
-"""Measured memory by pod, and metrics of GPUs."""
+"""What each container really uses of each GPU, and metrics of GPUs."""

@@ -1,1 +1,1 @@
-"""Answers about cards and pods as JSON, for the extender and the command line (pure)."""
+"""Answers about GPUs and pods as JSON, for the extender and the command line (pure)."""

@@ -1,0 +1,1 @@
+"""gpushare doctor: facts of a cluster, checks of them, and findings with their fixes."""
