@@ -44,7 +44,11 @@ def main() -> None:
     changed = []
     for path in sorted(ROOT.glob("docs/**/*.md")):
         text = path.read_text(encoding="utf-8")
-        if (wanted := generated(text)) != text:
+        try:
+            wanted = generated(text)
+        except KeyError as err:
+            sys.exit(f"{path}: there is no block or finding {err}; blocks: {', '.join(BLOCKS)}")
+        if wanted != text:
             changed.append(str(path.relative_to(ROOT)))
             if not is_check:
                 path.write_text(wanted, encoding="utf-8")

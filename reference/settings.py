@@ -37,13 +37,12 @@ def _section(kind: inspect.Type, given: dict[str, Any], indent: str) -> Iterator
         value = given.get(name, msgspec.to_builtins(field.default) if _has_default(field) else None)
         below = _structure(plain)
         comment = _comment(plain, said)
-        if value is None:
-            value = example
-        if below is None or not _is_section(below) or (value is None and not below.fields):
+        value = example if value is None else value
+        if below is not None and _is_section(below):
+            yield from _line(f"{indent}{name}:", comment, indent)
+            yield from _section(below, value or {}, indent + "  ")
+        else:
             yield from _value(f"{indent}{name}:", value, comment, indent)
-            continue
-        yield from _value(f"{indent}{name}:", ..., comment, indent)
-        yield from _section(below, value or {}, indent + "  ")
 
 
 def _has_default(field: inspect.Field) -> bool:
@@ -80,19 +79,23 @@ def _comment(kind: inspect.Type, said: str) -> str:
 
 
 def _value(key: str, value: Any, comment: str, indent: str) -> Iterator[str]:
-    """Yield a key and its value; the comment is behind it, or above if it is long."""
-    text = key if value is ... else f"{key} {_flow(value)}"
-    if len(text) > WIDTH and isinstance(value, dict):
-        yield from _value(key, ..., comment, indent)
-        for name, each in value.items():
-            yield from _value(f"{indent}  {name}:", each, "", indent)
+    """Yield a key and its value, in one line if it is short enough."""
+    text = f"{key} {_flow(value)}"
+    if len(text) <= WIDTH or not isinstance(value, dict):
+        yield from _line(text, comment, indent)
         return
+    yield from _line(key, comment, indent)
+    for name, each in value.items():
+        yield f"{indent}  {name}: {_flow(each)}"
+
+
+def _line(text: str, comment: str, indent: str) -> Iterator[str]:
+    """Yield a line with a comment behind it, or above if it is long."""
     if comment and len(text) + len(comment) + 4 <= WIDTH:
-        text += f"  # {comment}"
-    elif comment:
-        yield from textwrap.wrap(
-            comment, WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
-        )
+        yield f"{text}  # {comment}"
+        return
+    start = f"{indent}# "
+    yield from textwrap.wrap(comment, WIDTH, initial_indent=start, subsequent_indent=start)
     yield text
 
 

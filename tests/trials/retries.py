@@ -20,8 +20,8 @@ def retried_pods(cluster: Cluster) -> Iterator[None]:
     """Change an annotation of each waiting pod every five seconds, before Kubernetes 1.32.
 
     These versions try a pod again that an extender rejected, or about which it did not answer, only
-    after five minutes, at certain events, or when the pod changes: docs/install.md, *Versions and
-    runtimes*. A trial would only measure that time.
+    after five minutes, at certain events, or when the pod changes
+    (docs/installation-options.md, *Kubernetes versions*). A trial would only measure that time.
     """
     if cluster.version.retries_rejected_pods:
         yield
