@@ -18,6 +18,7 @@ from gpushare.live_page import feed, origin
 from gpushare.live_page.files import PAGE
 from gpusharectl import loopback
 from gpusharectl.reach.extender import Extender, extender
+from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.terminal.page_options import browse_option, port_option
 from gpusharectl.terminal.say import say
@@ -26,7 +27,9 @@ PAGES: Final = (
     PAGE,
     f"{PAGE}/{{file:.+}}",
     f"{EXTENDER_PREFIX}/{feed.PATH}",
+    f"{EXTENDER_PREFIX}/{feed.PATH}/{{namespace}}",
     f"{EXTENDER_PREFIX}/usage",
+    f"{EXTENDER_PREFIX}/usage/{{namespace}}",
     f"{EXTENDER_PREFIX}/explain/{{namespace}}/{{pod}}",
 )
 NOT_ENCRYPTED: Final = (
@@ -43,13 +46,18 @@ _NOT_KEPT: Final = frozenset(
 @click.command("page")
 @port_option
 @browse_option
+@in_namespace("Show the pods of this namespace, and of others only how much they use.")
 @asks_an_extender
-async def page(target: Target, *, port: int, browse: bool) -> None:
-    """Show every GPU and the Pending pods live in a browser."""
+async def page(target: Target, *, port: int, browse: bool, namespace: str | None) -> None:
+    """Show every GPU and the Pending pods live in a browser.
+
+    With --namespace, a token of an account that may list the pods of that namespace suffices.
+    """
     async with target.connect() as kube, AsyncExitStack() as stack:
         upstream = _Upstream(target, kube, stack)
         await upstream.get()
-        async with served(upstream, port) as url:
+        async with served(upstream, port) as bare:
+            url = f"{bare}#only={namespace}" if namespace else bare
             say(f"{url}\nPress Ctrl-C to end.")
             if browse:
                 click.launch(url)

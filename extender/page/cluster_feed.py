@@ -13,7 +13,7 @@ from gpushare.objects.model import Pod
 
 GANGS_SECONDS: Final = 1.0  # between two looks at all gangs
 GANGS_SHARE: Final = 20  # of the time, at most one part in so many for them
-PLACES_SECONDS: Final = 3.0  # between two looks at the queue
+PLACES_SECONDS: Final = 3.0  # between two looks at the queue and the quotas
 GATED_SECONDS: Final = 10.0  # after which sentences about so many gated pods are written again
 GATED_PODS: Final = 500
 MOST_COST: Final = 50  # of one update, in sentences: 0.5 to 1.5 s with 1,000 full nodes
@@ -67,12 +67,12 @@ class ClusterFeed(Feed):
         changed = set(uids)
         for uid in changed:
             yield
-            self.put_pod(uid, (yield from self._pod(uid, leads)))
+            yield from self._renew(uid, leads)
         for uid in self._owed - changed:
             if self._sentences.cost >= MOST_COST:
                 break
             yield
-            self.put_pod(uid, (yield from self._pod(uid, leads)))
+            yield from self._renew(uid, leads)
         self._pods_seen, self._did_lead = now, leads
         yield from self._update_gangs()
         yield from self._write_again(leads)
@@ -91,6 +91,7 @@ class ClusterFeed(Feed):
         yield from self._find_evicting()
         if began >= self._places_at:
             self.put_places((yield from self._state.queue.places()))
+            self.put_quotas((yield from self._state.queue.quotas()))
             self._places_at = began + PLACES_SECONDS
         if began >= self._gated_at:
             number = yield from self._find_gated()
@@ -128,13 +129,14 @@ class ClusterFeed(Feed):
             yield
             self._old.discard(uid)
             if self._state.pod(uid) is not None:
-                self.put_pod(uid, (yield from self._pod(uid, leads)))
+                yield from self._renew(uid, leads)
 
-    def _pod(self, uid: str, leads: bool) -> Generator[None, None, PendingPod | None]:
+    def _renew(self, uid: str, leads: bool) -> Iterator[None]:
         pod = self._state.pod(uid)
         if pod is None or pod.node:
             self._owed.discard(uid)
-            return None
+            self.put_pod(uid, None)
+            return
         meta = pod.metadata
         view = PendingPod(
             uid, meta.namespace, meta.name, pod.priority, meta.creation_timestamp or ""
@@ -144,9 +146,10 @@ class ClusterFeed(Feed):
             view.reasons = record.asked.reasons
         condition = pod.condition("PodScheduled")
         was_tried = condition is not None and condition.status == "False"
+        unnamed = ""
         if self._has_state(pod, view) or view.reasons or was_tried:
-            yield from self._add_why(pod, view)
-        return view
+            unnamed = yield from self._add_why(pod, view)
+        self.put_pod(uid, view, unnamed)
 
     def _has_state(self, pod: Pod, view: PendingPod) -> bool:
         """Return whether the pod itself is a reason to wait."""
@@ -162,12 +165,15 @@ class ClusterFeed(Feed):
             view.state = "gated"
         return view.state != "waiting"
 
-    def _add_why(self, pod: Pod, view: PendingPod) -> Generator[None, None, None]:
+    def _add_why(self, pod: Pod, view: PendingPod) -> Generator[None, None, str]:
+        """Add why the pod is Pending; return it without names of others, if it has some."""
         if self._sentences.has(pod) or self._sentences.cost < MOST_COST:
             view.why, view.by = (yield from self._sentences.of(pod)), "gpushare"
+            unnamed = yield from self._sentences.of(pod, pod.metadata.namespace)
             self._owed.discard(pod.uid)
-            return
+            return unnamed if unnamed != view.why else ""
         self._owed.add(pod.uid)
         condition = pod.condition("PodScheduled")
         if condition is not None:
             view.why, view.by = condition.message or "", "kube-scheduler"
+        return ""

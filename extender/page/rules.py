@@ -55,6 +55,21 @@ class NodeUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
+def of_namespace(found: NodeUsage, namespace: str) -> NodeUsage:
+    """Return what only the pods of one namespace use."""
+    if found.cards is None:
+        return found
+
+    def ours(amounts: dict[str, int]) -> dict[str, int]:
+        return {pod: each for pod, each in amounts.items() if pod.startswith(f"{namespace}/")}
+
+    cards = {
+        uuid: CardUsage(ours(card.pods), ours(card.sm), is_partial=True)
+        for uuid, card in found.cards.items()
+    }
+    return NodeUsage(cards=cards)
+
+
 def read_usage(page: str) -> Generator[None, None, NodeUsage]:
     """Read the metrics of one plugin, in short steps."""
     found: dict[str, CardUsage] = {}

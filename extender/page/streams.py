@@ -16,7 +16,7 @@ from extender.decisions.cluster_state import ClusterState
 from extender.metrics.counters import VIEWERS
 from extender.page.cluster_feed import ClusterFeed
 from extender.server.authorization import PERMIT, Denied
-from extender.server.paths import CHANGES
+from extender.server.paths import CHANGES, NAMESPACE_CHANGES
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.live_page.feed import HEADERS, HEARTBEAT, NEVER, last_event
 from gpushare.live_page.history import History
@@ -45,8 +45,10 @@ class ChangeStreams:
         self._open: dict[asyncio.Task[None], asyncio.Transport | None] = {}
 
     def add_to(self, app: web.Application) -> None:
-        path = f"{EXTENDER_PREFIX}/{CHANGES}"
-        app.router.add_get(path, self._handle, name=CHANGES, allow_head=False)
+        add, path = app.router.add_get, f"{EXTENDER_PREFIX}/{CHANGES}"
+        add(path, self._handle, name=CHANGES, allow_head=False)
+        path += "/{namespace}"
+        add(path, self._handle, name=NAMESPACE_CHANGES, allow_head=False)
         app.on_shutdown.append(self._stop)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -87,7 +89,7 @@ class ChangeStreams:
                 reviewed_at = loop.time()
             feed = await self._updated()
             revision = feed.revision
-            for event in feed.events(seen):
+            for event in feed.events(seen, request.match_info.get("namespace", "")):
                 await self._send(response, event)
                 sent_at = loop.time()
             seen = revision

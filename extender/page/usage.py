@@ -16,9 +16,9 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from extender.page.rules import UNREADABLE, NodeUsage, read_usage
+from extender.page.rules import UNREADABLE, NodeUsage, of_namespace, read_usage
 from extender.server.limits import answer
-from extender.server.paths import USAGE
+from extender.server.paths import NAMESPACE_USAGE, USAGE
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_MIRROR, EXTENDER_PREFIX
 from gpushare.errors import ApiError
@@ -211,9 +211,16 @@ async def _get(url: URL) -> str | None:
 
 
 def add_usage(app: web.Application, usage: PluginUsage, known: Collection[str]) -> None:
-    """Add the page's question about the nodes that it shows."""
+    """Add the page's question about the nodes that it shows, for all pods or one namespace's."""
 
     async def show(request: web.Request) -> web.Response:
-        return answer(await usage.of(request.query.getall("node", []), known))
+        found = await usage.of(request.query.getall("node", []), known)
+        only = request.match_info.get("namespace", "")
+        if only:
+            nodes = found.nodes.items()
+            found = UsageAnswer({name: of_namespace(each, only) for name, each in nodes})
+        return answer(found)
 
-    app.router.add_get(f"{EXTENDER_PREFIX}/{USAGE}", show, name=USAGE)
+    path = f"{EXTENDER_PREFIX}/{USAGE}"
+    app.router.add_get(path, show, name=USAGE)
+    app.router.add_get(f"{path}/{{namespace}}", show, name=NAMESPACE_USAGE)

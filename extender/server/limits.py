@@ -18,6 +18,7 @@ from extender.server.paths import (
     DECIDING,
     GATING,
     METRICS,
+    SAME,
     USAGE,
     is_page_file,
 )
@@ -154,7 +155,7 @@ def _verb(request: web.Request) -> str | None:
         return _SCRAPE
     if not request.path.startswith(EXTENDER_PREFIX) or is_page_file(request.path):
         return None
-    return name or "unknown"
+    return SAME.get(name or "", name) or "unknown"
 
 
 async def _call(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:

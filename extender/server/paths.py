@@ -21,7 +21,11 @@ METRICS: Final = "/metrics"
 ADMISSION: Final = "admission"  # route name of the webhook that sets the scheduler
 GATING: Final = "gating"  # route name of the webhook that adds our scheduling gate
 USAGE: Final = "usage"  # route name of what pods really use
+NAMESPACE_USAGE: Final = "namespace_usage"
 CHANGES: Final = feed.PATH  # route name of the live page's stream
+NAMESPACE_CHANGES: Final = "namespace_changes"
+# Route names that share the limit and the metrics of another.
+SAME: Final = {NAMESPACE_CHANGES: CHANGES, NAMESPACE_USAGE: USAGE}
 
 
 def is_page_file(path: str) -> bool:

@@ -230,7 +230,8 @@ def without_names_of_others(view: PodView, namespace: str) -> PodView:
         if victim.namespace != namespace:
             victim.namespace = victim.name = victim.uid = ""
     if view.pending is not None:
-        view.says = sentence(pending.without_names(view.pending, namespace))
+        view.pending = pending.without_names(view.pending, namespace)
+        view.says = sentence(view.pending)
     return view
 
 

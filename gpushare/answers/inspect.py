@@ -133,6 +133,20 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     )
 
 
+def without_pods_of_others(view: NodeView, namespace: str) -> NodeView:
+    """Remove pods outside ``namespace``, for a caller who may not list them; amounts stay.
+
+    What a card has ``used`` then includes those that may run on any card.
+    """
+    hidden = [pod for pod in view.unplaced if pod.namespace != namespace]
+    everywhere = sum(pod.units for pod in hidden if pod.on_every_card)
+    view.unplaced = [pod for pod in view.unplaced if pod.namespace == namespace]
+    for card in view.devices:
+        card.pods = [pod for pod in card.pods if pod.namespace == namespace]
+        card.used += everywhere
+    return view
+
+
 def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
     gone_since = entry.card.gone_since
     return Device(

@@ -9,9 +9,10 @@ result.
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from operator import and_
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gpushare.annotations import pod_annotations
 from gpushare.annotations.slot_hint import is_nominated
@@ -88,6 +89,9 @@ class Known(Holders, PreemptionWorld, Protocol):
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Return why filter would reject a node now."""
+
+
+N = TypeVar("N", Ending, Victim)
 
 
 class _View(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -255,13 +259,18 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
 
 
 def without_names(found: Pending, namespace: str) -> Pending:
-    """Remove the names of pods outside ``namespace``; return the same object."""
-    named: list[Ending | Victim] = [*found.ends]
-    named += found.evicting.pods if found.evicting is not None else []
-    for each in named:
-        if each.namespace != namespace:
-            each.namespace = each.name = ""
-    return found
+    """Return the facts without the names of pods outside ``namespace``."""
+
+    def hidden(pods: Iterable[N]) -> list[N]:
+        return [
+            each if each.namespace == namespace else replace(each, namespace="", name="")
+            for each in pods
+        ]
+
+    evicting = found.evicting
+    if evicting is not None:
+        evicting = replace(evicting, pods=hidden(evicting.pods))
+    return replace(found, ends=hidden(found.ends), evicting=evicting)
 
 
 class _Search:

@@ -4,7 +4,7 @@ from collections.abc import Generator, Hashable
 from typing import Final
 
 from gpushare.answers.gangs import GangView
-from gpushare.answers.pending import ROOM, Known, why_pending, without_names
+from gpushare.answers.pending import ROOM, Known, Pending, why_pending, without_names
 from gpushare.answers.pending_text import Parts, joined, parts
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
@@ -30,7 +30,8 @@ class Sentences:
         self._known = known
         self._kept = kept if kept is not None else KeptRooms()
         self._current: set[Hashable] = set()
-        self._written: dict[Hashable, Parts] = {}
+        self._found: dict[Hashable, Pending] = {}
+        self._written: dict[tuple[Hashable, str | None], Parts] = {}
         self._gangs: dict[str, GangView | None] = {}  # by the uid of a member
         self._measured = 0  # kinds whose rooms were not there
         self._searched = 0  # sentences about several pods that have to end
@@ -39,6 +40,7 @@ class Sentences:
         """Let the next sentences be as of now."""
         self._kept.renew()
         self._current.clear()
+        self._found.clear()
         self._written.clear()
         self._gangs.clear()
         self._measured = self._searched = 0
@@ -46,21 +48,22 @@ class Sentences:
     @property
     def cost(self) -> int:
         """The work since the last ``renew``, in sentences."""
-        return len(self._written) + MEASURED_COST * self._measured + SEARCH_COST * self._searched
+        return len(self._found) + MEASURED_COST * self._measured + SEARCH_COST * self._searched
 
     @property
     def written(self) -> int:
         """The number of different sentences since the last ``renew``."""
-        return len(self._written)
+        return len(self._found)
 
     def has(self, pod: Pod) -> bool:
         """Return whether the sentence about a pod costs nothing more."""
-        return self._alike(pod, None) in self._written
+        return self._alike(pod) in self._found
 
     def of(self, pod: Pod, only: str | None = None) -> Generator[None, None, str]:
         """Return the sentence about a pod, in short steps.
 
-        It names pods outside the namespace ``only`` if that is None.
+        It names pods outside the namespace ``only`` if that is None. Both sentences about a pod
+        cost as much as one.
         """
         found = yield from self.parts(pod, only)
         gang = self._gang(pod)
@@ -68,19 +71,22 @@ class Sentences:
 
     def parts(self, pod: Pod, only: str | None = None) -> Generator[None, None, Parts]:
         """Return the parts of the sentence, as ``of`` returns the whole."""
-        alike = self._alike(pod, only)
-        before = self._written.get(alike)
-        if before is not None:
-            return before
-        rooms = yield from self._rooms_of(pod)
-        found = yield from why_pending(self._known, pod, rooms, self._gang(pod))
-        self._searched += found.cause == ROOM and (found.ends_together or not found.ends_count)
-        if found.evicting is not None:
-            found.evicting.seconds_left = None
-        self._written[alike] = parts(found if only is None else without_names(found, only))
-        return self._written[alike]
+        alike = self._alike(pod)
+        found = self._found.get(alike)
+        if found is None:
+            rooms = yield from self._rooms_of(pod)
+            found = yield from why_pending(self._known, pod, rooms, self._gang(pod))
+            self._searched += found.cause == ROOM and (found.ends_together or not found.ends_count)
+            if found.evicting is not None:
+                found.evicting.seconds_left = None
+            self._found[alike] = found
+        written = self._written.get((alike, only))
+        if written is None:
+            written = parts(found if only is None else without_names(found, only))
+            self._written[alike, only] = written
+        return written
 
-    def _alike(self, pod: Pod, only: str | None) -> Hashable:
+    def _alike(self, pod: Pod) -> Hashable:
         """Return all that the sentence depends on, apart from the cluster."""
         spec, status, meta = pod.spec, pod.status, pod.metadata
         gang, slot = self._gang(pod), self._known.ledger.slot_of(pod.uid)
@@ -107,7 +113,6 @@ class Sentences:
             meta.deletion_timestamp is None,
             meta.namespace,
             pod.deployment,
-            only,
         )
 
     def _gang(self, pod: Pod) -> GangView | None:

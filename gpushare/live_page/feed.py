@@ -1,15 +1,19 @@
-"""The live page's data: nodes, Pending pods, gangs and the queue as JSON, and changes (pure).
+"""The live page's data: nodes, Pending pods, gangs, quotas and the queue as JSON (pure).
 
 One encoded text of each is kept for all viewers; unchanged ones are neither encoded nor sent again.
+A viewer of one namespace gets what is about it, and of others only amounts. That is cut out of the
+same texts while they are sent, so that no number of namespaces takes memory.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gpushare.answers.gangs import GangList, GangView
-from gpushare.answers.inspect import NodeView
+from gpushare.answers.inspect import NodeView, without_pods_of_others
+from gpushare.answers.queue.quotas import QuotaList, QuotaView
 from gpushare.ledger.changes import Changes
 
 CHUNK_BYTES: Final = 32 * 1024  # of one event, so that no step of sending takes long
@@ -27,17 +31,22 @@ HEADERS: Final = {
 MOST_GANGS: Final = 500
 MOST_PLACED: Final = 500  # pods, of which the places are sent: 20 KB
 
-# First letter of a key; the rest is a node's name, a pod's UID, a gang's key, or nothing.
-_NODE, _POD, _GANG, _MORE, _QUEUE = "n", "p", "g", "m", "q"
+# First letter of a key; the rest is a node's name, namespace and UID of a pod, a gang's key, which
+# begins with its namespace, the namespace of a quota, or nothing.
+_NODE, _POD, _GANG, _QUOTA, _MORE, _QUEUE = "n", "p", "g", "u", "m", "q"
+_OF_NAMESPACES: Final = frozenset({_POD, _GANG, _QUOTA})
+_LEAST_BYTES: Final = 64  # that a key counts in an event, also if it is left out
 _NAMES: Final = {
     _NODE: "nodes",
     _POD: "pods",
     _GANG: "gangs",
+    _QUOTA: "quotas",
     _MORE: "moreGangs",
     _QUEUE: "queue",
     f"-{_NODE}": "goneNodes",
     f"-{_POD}": "gonePods",
     f"-{_GANG}": "goneGangs",
+    f"-{_QUOTA}": "goneQuotas",
 }
 
 
@@ -88,14 +97,21 @@ class About(msgspec.Struct, rename="camel", omit_defaults=True):
     usage: bool = False
 
 
+_read_node: Final = msgspec.json.Decoder(NodeView).decode
+_read_places: Final = msgspec.json.Decoder(list[list[str]]).decode
+
+
 class Feed:
-    """Keeps the latest text of each node, pod and gang, and what has changed since a revision."""
+    """Keeps the latest text of each node, pod, gang and quota, and what has changed."""
 
     def __init__(self, about: msgspec.Struct) -> None:
         self._about = msgspec.json.encode(about)
         self._changes = Changes()
         self._texts: dict[str, bytes] = {}
+        self._unnamed: dict[str, bytes] = {}  # of pods whose text names pods of other namespaces
+        self._pods: dict[str, str] = {}  # key by UID
         self._gangs: set[str] = set()  # their keys
+        self._quotas: set[str] = set()  # their namespaces
 
     @property
     def revision(self) -> int:
@@ -106,9 +122,21 @@ class Feed:
         """Replace a node; None if it no longer exists."""
         self._put(_NODE + name, view)
 
-    def put_pod(self, uid: str, view: PendingPod | None) -> None:
-        """Replace a Pending pod; None if it is not Pending."""
-        self._put(_POD + uid, view)
+    def put_pod(self, uid: str, view: PendingPod | None, unnamed: str = "") -> None:
+        """Replace a Pending pod; None if it is not Pending.
+
+        ``unnamed`` is its reason without names of pods in other namespaces, if that is another one.
+        """
+        if view is None:
+            if (key := self._pods.pop(uid, None)) is not None:
+                self._unnamed.pop(key, None)
+                self._put(key, None)
+            return
+        key = self._pods[uid] = f"{_POD}{view.namespace}/{uid}"
+        if self._put(key, view):
+            self._unnamed.pop(key, None)
+            if unnamed:
+                self._unnamed[key] = msgspec.json.encode(replace(view, why=unnamed))
 
     def put_gangs(self, found: GangList) -> Generator[None, None, list[str]]:
         """Replace all gangs in short steps; return the keys of those that are new or changed."""
@@ -125,6 +153,15 @@ class Feed:
             self._put(_MORE, found.left_out)
         return changed
 
+    def put_quotas(self, found: QuotaList) -> None:
+        """Replace all quotas; namespaces without one are left out."""
+        shown = {each.namespace: each for each in found.quotas if _has_quota(each)}
+        for name in self._quotas.difference(shown):
+            self._put(_QUOTA + name, None)
+        self._quotas = set(shown)
+        for name, view in shown.items():
+            self._put(_QUOTA + name, view)
+
     def put_places(self, found: Iterable[list[str]]) -> None:
         """Replace the places: the uids of the pods at each one, in order."""
         shown: list[list[str]] = []
@@ -138,43 +175,61 @@ class Feed:
             self._put(_QUEUE, shown)
 
     def nodes(self) -> list[str]:
-        return self._keys(_NODE)
+        return [key[1:] for key in self._texts if key[0] == _NODE]
 
     def pods(self) -> list[str]:
         """Return the UIDs of the Pending pods."""
-        return self._keys(_POD)
+        return list(self._pods)
 
-    def events(self, seen: int) -> Iterator[bytes]:
+    def events(self, seen: int, only: str = "") -> Iterator[bytes]:
         """Yield the server-sent events that a viewer at revision ``seen`` needs.
+
+        A viewer of the namespace ``only`` gets neither names nor pods of others.
 
         A viewer that has received nothing, or is too far behind, gets everything, between ``begin``
         and ``whole``. Each event has the state at the time it is taken, and about CHUNK_BYTES.
         """
         changed = self._changes.since(seen)
         if changed is not None:
-            yield from self._chunks(changed)
+            yield from self._chunks(changed, only)
             return
         yield event("begin", self._about)
-        yield from self._chunks(list(self._texts))
+        yield from self._chunks(list(self._texts), only)
         yield event("whole", b"{}")
 
-    def _chunks(self, keys: Iterable[str]) -> Iterator[bytes]:
+    def _chunks(self, keys: Iterable[str], only: str) -> Iterator[bytes]:
         found: dict[str, list[bytes]] = {}
         size = 0
         for key in keys:
             text, kind = self._texts.get(key), key[0]
-            if text is None:
-                kind, text = f"-{kind}", msgspec.json.encode(key[1:])
-            found.setdefault(kind, []).append(text)
-            size += len(text)
+            if only and kind in _OF_NAMESPACES and _namespace(key) != only:
+                size += _LEAST_BYTES
+            elif text is None:
+                name = key.rpartition("/")[2] if kind == _POD else key[1:]
+                found.setdefault(f"-{kind}", []).append(msgspec.json.encode(name))
+                size += max(_LEAST_BYTES, len(name))
+            else:
+                found.setdefault(kind, []).append(self._of(key, text, only) if only else text)
+                size += len(text)
             if size >= CHUNK_BYTES:
-                yield _change(found)
+                yield _change(found) if found else HEARTBEAT
                 found, size = {}, 0
         if found:
             yield _change(found)
 
-    def _keys(self, kind: str) -> list[str]:
-        return [key[1:] for key in self._texts if key[0] == kind]
+    def _of(self, key: str, text: bytes, only: str) -> bytes:
+        """Return what a viewer of one namespace may read of a text."""
+        if key[0] == _NODE:
+            return msgspec.json.encode(without_pods_of_others(_read_node(text), only))
+        if key[0] == _QUEUE:
+            begin = f"{_POD}{only}/"
+            return msgspec.json.encode(
+                [
+                    [uid for uid in uids if self._pods.get(uid, "").startswith(begin)]
+                    for uids in _read_places(text)
+                ]
+            )
+        return self._unnamed.get(key, text)
 
     def _put(self, key: str, view: msgspec.Struct | list[list[str]] | int | None) -> bool:
         """Replace a text; return whether it is another one."""
@@ -187,6 +242,14 @@ class Feed:
             self._texts[key] = text
         self._changes.add(key)
         return True
+
+
+def _namespace(key: str) -> str:
+    return key[1:].partition("/")[0]
+
+
+def _has_quota(view: QuotaView) -> bool:
+    return view.limit is not None or bool(view.models) or bool(view.problem)
 
 
 def last_event(why: str) -> bytes:

@@ -56,8 +56,8 @@ export function sums(store) {
   return sum;
 }
 
-// Return what each namespace uses and waits for, the largest first.
-export function namespaces(store) {
+// Return what each namespace uses and waits for, the largest first; with `only`, this one alone.
+export function namespaces(store, only) {
   const found = new Map();
   const of = (name) => {
     if (!found.has(name)) found.set(name, { name, mib: 0, pods: 0, pending: 0, asked: 0 });
@@ -73,6 +73,13 @@ export function namespaces(store) {
     of(pod.namespace).pending += 1;
     of(pod.namespace).asked += pod.mib;
   }
+  const unit = store.about.unitMiB;
+  for (const [name, { used, limit, models, problem }] of store.quotas) {
+    const parts = Object.entries(models).map(([model, each]) => [model, each.used * unit, each.limit * unit]);
+    if (limit !== null) parts.unshift(["", used * unit, limit * unit]);
+    of(name).quota = { parts, problem };
+  }
+  if (only) of(only);
   return [...found.values()].sort((a, b) => b.mib - a.mib || b.asked - a.asked || byName(a, b));
 }
 

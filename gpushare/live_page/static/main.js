@@ -41,7 +41,7 @@ const pending = new List(at("waiting"), {
 });
 const heat = new HeatMap(at("heat"));
 const follower = new Follower(streamPath(), heard, connection);
-const usage = new Usage({ names: visibleNodes, headers: () => follower.headers, changed: measured });
+const usage = new Usage({ path: () => ofNamespace("usage"), names: visibleNodes, headers: () => follower.headers, changed: measured });
 const dialog = new Dialog(at("detail"), {
   store,
   measured: usage,
@@ -52,7 +52,13 @@ const dialog = new Dialog(at("detail"), {
 
 function streamPath() {
   const { step } = route.now;
-  return step ? `changes?step=${encodeURIComponent(step)}` : "changes";
+  return step ? `changes?step=${encodeURIComponent(step)}` : ofNamespace("changes");
+}
+
+// Return the path of a page about the one namespace of the URL, or about all.
+function ofNamespace(path) {
+  const { only } = route.now;
+  return only ? `${path}/${encodeURIComponent(only)}` : path;
 }
 
 function visibleNodes() {
@@ -97,7 +103,7 @@ function draw() {
   showHistory(at("history"), at("history-text"), store.history, Date.now() / 1000);
   gangs = ordered(found.gangs);
   showGangs(gangs, store.gangs.size, store.moreGangs);
-  showNamespaces(at("namespaces"), namespaces(store), ns, sum.total);
+  showNamespaces(at("namespaces"), namespaces(store, route.now.only), ns, sum.total);
   at("nodes-count").textContent = shownOf(found.nodes.length, sum.nodes);
   at("waiting-count").textContent = shownOf(found.pods.length, sum.pending);
   at("view-waiting-count").textContent = number(sum.pending);
@@ -134,7 +140,9 @@ function routed(now, before = {}) {
   for (const each of document.querySelectorAll("#views button")) {
     each.setAttribute("aria-pressed", `${each.dataset.view === now.view}`);
   }
-  if (now.step !== before.step && before.step !== undefined) {
+  showOnly(now.only);
+  if (before.step !== undefined && (now.step !== before.step || now.only !== before.only)) {
+    usage.clear();
     follower.path = streamPath();
     follower.start();
   }
@@ -142,6 +150,15 @@ function routed(now, before = {}) {
   nodes.draw(true);
   if (now.node !== before.node || now.pod !== before.pod) dialog.show(now);
   if (isFiltered(now) || isFiltered({ q: "", ...before })) announceFound();
+}
+
+// Say of which namespace the page shows the pods, if not of all.
+function showOnly(only) {
+  at("only").textContent = only && `namespace ${only}`;
+  at("only").hidden = !only;
+  at("others").hidden = !only;
+  at("namespace").value = only;
+  document.title = only ? `gpushare: ${only}` : "gpushare";
 }
 
 let announcing = 0;
@@ -224,8 +241,11 @@ document.addEventListener("keydown", (event) => {
 at("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   const token = at("token").value.trim();
+  const only = at("namespace").value.trim();
   at("token").value = "";
   usage.clear();
+  route.go({ only });
+  follower.path = streamPath();
   follower.start(token);
 });
 

@@ -4,6 +4,7 @@ import { NODE_ORDERS, POD_ORDERS } from "./choose.js";
 
 const DEFAULTS = {
   q: "", // words of the filter
+  only: "", // namespace that the stream is about; all without it
   ns: "", // namespace
   problems: "", // "1": only nodes with problems
   sort: "name", // of nodes

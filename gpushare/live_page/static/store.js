@@ -63,6 +63,8 @@ function segments(card, node, unit) {
     used = Math.max(used, at + units);
   };
   for (const pod of card.pods) add("pod", `${pod.namespace}/${pod.name}`, pod.name, pod.usedGPU);
+  // A page of one namespace has no pods of others, but all that is used.
+  if (card.usedGPU > used) add("others", "*", "other pods", card.usedGPU - used);
   for (const pod of node.unplaced.filter((each) => each.onEveryGPU)) add("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units);
   if (card.reserved) add("reserved", "!", "reserved", card.reserved);
   if (!card.claimed) return found;
@@ -130,6 +132,7 @@ export class Store {
   pods = new Map();
   gangs = new Map();
   moreGangs = 0; // that are not sent
+  quotas = new Map(); // by namespace, in units
   places = new Map(); // in the queue, by uid
   about = { unitMiB: 1 };
   history = null;
@@ -143,13 +146,14 @@ export class Store {
       pods: new Map(),
       gangs: new Map(),
       moreGangs: 0,
+      quotas: new Map(),
       places: new Map(),
       about: { ...this.about, ...about },
     };
   }
 
   // Apply changes; return whether the shown state has changed.
-  change({ nodes = [], pods = [], goneNodes = [], gonePods = [], gangs = [], goneGangs = [], moreGangs = [], queue = [] }) {
+  change({ nodes = [], pods = [], goneNodes = [], gonePods = [], gangs = [], goneGangs = [], moreGangs = [], quotas = [], goneQuotas = [], queue = [] }) {
     const to = this.#coming ?? this;
     // A simulation has its own time, from 1970.
     const now = to.about.simulation ? 1000 * to.about.simulation.seconds : undefined;
@@ -169,6 +173,8 @@ export class Store {
       to.gangs.set(gang.key, { ...gang, said: gang.text, text, now });
     }
     for (const key of goneGangs) to.gangs.delete(key);
+    for (const quota of quotas) to.quotas.set(quota.namespace, quota);
+    for (const name of goneQuotas) to.quotas.delete(name);
     for (const more of moreGangs) to.moreGangs = more;
     for (const found of queue) replacePlaces(to, found);
     for (const name of goneNodes) to.nodes.delete(name);
@@ -178,8 +184,7 @@ export class Store {
 
   whole() {
     if (this.#coming === null) return;
-    const { nodes, pods, gangs, moreGangs, places, about } = this.#coming;
-    Object.assign(this, { nodes, pods, gangs, moreGangs, places, about });
+    Object.assign(this, this.#coming);
     this.#coming = this.#names = null;
     this.isWhole = true;
   }

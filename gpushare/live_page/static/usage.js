@@ -13,9 +13,9 @@ export class Usage {
   #failures = 0;
   #notBefore = 0;
 
-  // `names()` returns the nodes to ask about; `changed` is called after answers.
-  constructor({ names, headers, changed }) {
-    Object.assign(this, { names, headers, changed });
+  // `path()` returns where to ask, `names()` the nodes to ask about; `changed` is called after answers.
+  constructor({ path, names, headers, changed }) {
+    Object.assign(this, { path, names, headers, changed });
     setInterval(() => this.ask(), 2_000);
   }
 
@@ -40,7 +40,7 @@ export class Usage {
     try {
       const query = due.map((name) => `node=${encodeURIComponent(name)}`).join("&");
       const signal = AbortSignal.timeout(TIMEOUT_MS);
-      const answer = await fetch(`usage?${query}`, { headers: this.headers(), cache: "no-store", signal });
+      const answer = await fetch(`${this.path()}?${query}`, { headers: this.headers(), cache: "no-store", signal });
       if (!answer.ok) throw new Error(`${answer.status}`);
       this.#take((await answer.json()).nodes, now);
       this.#failures = 0;

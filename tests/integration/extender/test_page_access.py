@@ -52,3 +52,13 @@ def test_a_thousand_nodes(shown, stage, axe):
     stage.populate("t4", 1000, 0.4)
     shown.open()
     assert shown.violations(axe) == []
+
+
+def test_the_page_of_one_namespace(shown, stage, axe):
+    stage.dress()
+    shown.open("only=research")
+    shown.wait("measured shares", lambda: shown.run("return document.querySelector('.measured')"))
+    assert shown.violations(axe) == []
+    shown.open("only=research&node=gke-l4-02")
+    shown.wait("the node", lambda: "GPU-gke-l4-02-0" in shown.detail)
+    assert shown.violations(axe) == []

@@ -4,6 +4,8 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
+from gpushare.quota.namespaces import Namespace
+from gpushare.quota.quota import parse
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from tests.browser import Page
 from tests.integration.extender.fleet import MODELS, gpus
@@ -28,7 +30,8 @@ window.fetch = async (path, how) => {
 const frozen = Date.now();
 Date.now = () => frozen;
 import("/gpushare-scheduler/page/usage.js").then(async ({ Usage }) => {
-  const usage = new Usage({ names: () => ["mine"], headers: () => ({}), changed: () => {} });
+  const answers = { path: () => "usage", names: () => ["mine"], headers: () => ({}) };
+  const usage = new Usage({ ...answers, changed: () => {} });
   for (let time = 0; time < 5; time += 1) await usage.ask();
   done(asked);
 });
@@ -342,3 +345,31 @@ def test_every_node_is_a_cell_that_opens_it(page):
 def test_an_empty_cluster_shows_the_next_step(driver, stage):
     page = Page(driver, stage.origin).open()
     page.wait("the step", lambda: "kubectl label node NODE gpushare=true" in text(page, "main"))
+
+
+def test_the_page_of_one_namespace_has_its_pods_and_amounts_of_others(page, stage):
+    stage.do(stage.cluster.state.namespaces.put, Namespace("research", quota=parse("204800")))
+    page.wait("the quota", lambda: "of 200 GiB" in text(page, "#namespaces"))
+
+    def pods():
+        return {key for key in page.shares if "/" in key and not key.startswith("?")}
+
+    ours = {key for key in pods() if key.startswith("research/")}
+    assert ours < pods()
+    page.open("only=research")
+    page.wait("its own pods", lambda: pods() == ours)
+    assert text(page, "#only") == "namespace research"
+    assert page.waiting == {}
+    assert "of 200 GiB" in text(page, "#namespaces")
+    labels = {card["label"] for cards in page.nodes.values() for card in cards}
+    assert any("other pods" in label for label in labels)
+    everything = page.run("return document.body.innerText")
+    assert "serving" not in everything
+    page.wait("real use", lambda: page.run("return document.querySelector('.measured')"))
+    assert page.run(
+        "return performance.getEntriesByType('resource').map((each) => each.name)"
+        ".filter((name) => /usage/.test(name) && !/page/.test(name))"
+        ".every((name) => name.includes('/usage/research?'))"
+    )
+    click(page, "#nodes a.segment.pod")
+    page.wait("the pod", lambda: "Really uses" in page.detail)

@@ -12,7 +12,8 @@ export function nodeParts(node, measured) {
   const models = node.models.join(", ");
   parts.push(element("p", "quiet", [counted(node.cards.length, "GPU"), models, sum].filter(Boolean).join(" · ")));
   if (node.cards.length > 0) parts.push(cards(node, measured));
-  parts.push(node.shares.size > 0 ? pods(node, measured) : element("p", "quiet", "No pod uses this node's GPUs."));
+  const none = node.used ? "Only pods of other namespaces use this node's GPUs." : "No pod uses this node's GPUs.";
+  parts.push(node.shares.size > 0 ? pods(node, measured) : element("p", "quiet", none));
   parts.push(...whyNotMeasured(measured));
   return parts;
 }

@@ -16,7 +16,7 @@ from extender.page.cluster_feed import (
 )
 from gpushare.contract import GATE_ADMISSION, LABEL_GANG, LABEL_GANG_MINIMUM
 from gpushare.live_page import feed as live_page
-from gpushare.live_page.feed import CHUNK_BYTES, NEVER
+from gpushare.live_page.feed import CHUNK_BYTES, HEARTBEAT, NEVER
 from gpushare.objects.model import PodCondition, SchedulingGate
 from tests.builders import node, pod
 from tests.unit.extender.queue.scene import Scene
@@ -28,16 +28,19 @@ NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
 class Viewer:
     """The state that a page has after every event."""
 
-    def __init__(self, feed):
-        self.feed, self.seen, self.received = feed, NEVER, Counter()
+    def __init__(self, feed, only=""):
+        self.feed, self.only, self.seen, self.received = feed, only, NEVER, Counter()
+        self.told = b""
         self.nodes, self.pods, self.gangs, self.more_gangs = {}, {}, {}, 0
-        self.places = []
+        self.places, self.quotas = [], {}
 
     def update(self):
         list(self.feed.update())
         revision = self.feed.revision
-        for event in self.feed.events(self.seen):
-            self.receive(event)
+        for event in self.feed.events(self.seen, self.only):
+            self.told += event
+            if event != HEARTBEAT:
+                self.receive(event)
         self.seen = revision
         return self
 
@@ -53,6 +56,9 @@ class Viewer:
         self.gangs |= {each["key"]: each for each in data.get("gangs", ())}
         [self.more_gangs] = data.get("moreGangs", [self.more_gangs])
         [self.places] = data.get("queue", [self.places])
+        self.quotas |= {each["namespace"]: each for each in data.get("quotas", ())}
+        for name in data.get("goneQuotas", ()):
+            self.quotas.pop(name)
         for key in data.get("goneGangs", ()):
             self.gangs.pop(key, None)
         for name in data.get("goneNodes", ()):
