@@ -4,46 +4,39 @@ import asyncio
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
-from rich.console import Console
-from rich.text import Text
 
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.cards.reserve import Reserve, parse_reserve
-from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import SettingsError
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
-from gpushare.text.printable_json import printable_json
+from gpushare.text.amounts import MIB_PER_GIB
 from gpusharectl.manifests.workloads import KINDS
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.policies.option import NODE_POLICY, compares_policies
-from gpusharectl.simulate import examples, svg, view
+from gpusharectl.reach.namespace import in_namespace
+from gpusharectl.simulate import examples, view
 from gpusharectl.simulate.comparison.lines import draw
 from gpusharectl.simulate.comparison.runs import compare
-from gpusharectl.simulate.gain import lines
-from gpusharectl.simulate.picture import Painter
-from gpusharectl.simulate.run import Run
+from gpusharectl.simulate.drawn.output import GIVE_GPUS, say_notes, show_steps
+from gpusharectl.simulate.gain import usage as gain_usage
+from gpusharectl.simulate.gain.needs import NOTEBOOK_MIB, By, Needs
+from gpusharectl.simulate.gain.steps import Begun, begin, placed_again
 from gpusharectl.simulate.scenario import Scenario, build
 from gpusharectl.terminal.exits import No
-from gpusharectl.terminal.output import output, printable_line, show, show_document, write
+from gpusharectl.terminal.output import output, show, show_document
 from gpusharectl.terminal.page_options import browse_option, port_option
 from gpusharectl.terminal.renamed import RenamedOption
 from gpusharectl.terminal.say import say
 
 STDIN: Final = "-"
-# What a newcomer lacks who has only the manifest of a pod.
-_GIVE_GPUS: Final = (
-    "State some, for example {kind: Node, metadata: {name: n1}, gpus: 4 x 80}, or add those of a "
-    "cluster: kubectl get nodes,pods -A -o json | gpushare simulate - FILE"
-)
 NAMED: Final = 10  # pods that are still Pending at the end
 _APART: Final = (
     ("--last", "--step"),
@@ -51,10 +44,8 @@ _APART: Final = (
     ("-o", "--serve"),
     ("--svg", "--serve"),
     ("--all-must-run", "--serve"),
-    ("--assume-memory", "--serve"),
-    ("--assume-memory", "--svg"),
     *(("--policy", each) for each in ("--node-policy", "--last", "--step", "--svg", "--serve")),
-    *(("--policy", each) for each in ("--assume-memory", "--all-must-run", "--list-examples")),
+    *(("--policy", each) for each in ("--all-must-run", "--list-examples")),
     ("--list-examples", "files"),
     ("--list-examples", "--example"),
     ("--example", "files"),
@@ -111,6 +102,21 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
     metavar="GIB",
     help="What pods with whole GPUs are assumed to need of each GPU, for the gain.",
 )
+@click.option(
+    "--usage",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help=f"What they used instead: Prometheus' JSON of {gain_usage.QUERY}.",
+)
+@click.option(
+    "--notebook",
+    type=click.IntRange(1, 10_000),
+    metavar="GIB",
+    default=NOTEBOOK_MIB // MIB_PER_GIB,
+    show_default=True,
+    help="The size of the notebooks that are counted as gain.",
+)
+@in_namespace("Count only this namespace's pods with whole GPUs for the gain.")
 @click.option("--serve", is_flag=True, help="Play the steps on the live page, in the browser.")
 @port_option
 @browse_option
@@ -135,6 +141,9 @@ def simulate(
     output: str,
     svg_file: str | None,
     assume_memory: int | None,
+    usage: str | None,
+    notebook: int,
+    namespace: str | None,
     serve: bool,
     port: int,
     browse: bool,
@@ -155,7 +164,6 @@ def simulate(
             "-o": output != "text",
             "--svg": svg_file,
             "--serve": serve,
-            "--assume-memory": assume_memory is not None,
             "--all-must-run": all_must_run,
             "--list-examples": list_examples,
             "--example": example,
@@ -169,34 +177,35 @@ def simulate(
     unit = parse_unit(memory_unit) if memory_unit is not None else None
     documents, kept = _documents((*files, *more), example), parse_reserve(reserve)
     scenario = _scenario(documents, unit, kept, places_again=bool(policies), reads_all=all_must_run)
+    needs = _needs(assume_memory, usage, namespace, notebook)
+    _require_namespace(scenario, needs.namespace)
+    used = Policies(NodePolicy(node_policy or NodePolicy.BINPACK), card)
     if policies:
+        if needs.by is not By.EXAMPLE:
+            scenario = placed_again(scenario, used, needs)
         _compare(scenario, policies, card, output)
         return
-    run = Run(scenario, Policies(NodePolicy(node_policy or NodePolicy.BINPACK), card))
-    if step is not None and step > run.count:
-        raise SettingsError(f"--step {step}: the steps are 1 to {run.count}")
-    only = run.count if last else step
+    begun = begin(scenario, used, needs)
+    if step is not None and step > begun.run.count:
+        raise SettingsError(f"--step {step}: the steps are 1 to {begun.run.count}")
+    only = begun.run.count if last else step
     if serve:
-        _serve(run, port, browse=browse, step=only)
+        _serve(begun, port, browse=browse, step=only)
         return
-    steps = run.steps(only)
-    if svg_file is not None:
-        last_step = list(steps)[-1]
-        _save(svg_file, svg.draw(last_step))
-        _say_notes(run)
-        say(f"{svg_file}: step {last_step.number}")
-    elif output == "json":
-        _print_json(run, steps, assume_memory)
-    elif output == "yaml":
-        whole = {**msgspec.to_builtins(run.head), "steps": list(steps)}
-        whole |= msgspec.to_builtins(run.tail(assume_memory))
-        show_document(whole, output)
-    else:
-        _print_picture(run, steps, assume_memory, examples.point(example) if example else "")
-    for _ in steps:
-        pass  # simulate the steps after the shown one
+    show_steps(begun, only, output, svg_file, examples.point(example) if example else "")
     if all_must_run:
-        _require_running([*run.waiting, *scenario.not_tried], run.lost)
+        is_guess = begun.today is not None and needs.by is By.EXAMPLE
+        ended = begun.today if is_guess and begun.today is not None else begun.run
+        _require_running([*ended.waiting, *scenario.not_tried], ended.lost)
+
+
+def _needs(assumed: int | None, usage: str | None, namespace: str | None, notebook: int) -> Needs:
+    return Needs(
+        assumed * MIB_PER_GIB if assumed is not None else None,
+        gain_usage.read(usage, _content(usage)) if usage is not None else None,
+        namespace or "",
+        notebook * MIB_PER_GIB,
+    )
 
 
 def _scenario(
@@ -212,9 +221,9 @@ def _scenario(
         scenario = build(documents, unit_mib, reserve=reserve, places_again=places_again)
     finally:
         gc.enable()
-    if not scenario.nodes and not scenario.pods:
-        unread = "".join(f". {text}" for text in scenario.not_read.lines())
-        raise SettingsError(f"nothing to simulate: no Nodes and Pods found{unread}")
+    if not scenario.nodes:
+        unread = "".join(f"{text}. " for text in scenario.not_read.lines())
+        raise SettingsError(f"the files have no Nodes. {unread}{GIVE_GPUS}")
     if reads_all:
         _require_read(scenario)
     return scenario
@@ -236,7 +245,9 @@ def _compare(
 ) -> None:
     found = compare(scenario, policies, card)
     if not any(each.left.units for moment in found.moments for each in moment.policies):
-        raise SettingsError(f"no node shares its GPUs by memory. {_GIVE_GPUS}")
+        assume = "Add --assume-memory GIB to compare as if pods with whole GPUs requested it"
+        hint = assume if any(each.gpus for each in scenario.nodes) else GIVE_GPUS
+        raise SettingsError(f"no node shares its GPUs by memory. {hint}")
     if output == "text":
         show(draw(found))
     else:
@@ -256,23 +267,24 @@ def _counted(pods: Sequence[Pod], state: str) -> str:
     return f"{len(pods)} pod{'s are' if len(pods) > 1 else ' is'} {state}: {names}"
 
 
-def _say_notes(run: Run) -> None:
-    """Write what a picture leaves out, where it does not mix with output."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if run.head.left_out:
-        show([view.left_out(run.head.left_out)], console)
-    show([f"Ignored: {text}" for text in run.head.ignored], console)
-    show([f"Note: {text}" for text in run.tail(None).unknown], console)
+def _require_namespace(scenario: Scenario, name: str) -> None:
+    """Reject a namespace without pods: it is mistyped, or not in the files."""
+    names = {event.pod.metadata.namespace for event in scenario.pods}
+    if name and name not in names:
+        near = get_close_matches(name, names, 1)
+        meant = f": did you mean {near[0]}?" if near else ""
+        raise SettingsError(f"the files have no pods in namespace {name}{meant}")
 
 
-def _serve(run: Run, port: int, *, browse: bool, step: int | None) -> None:
+def _serve(begun: Begun, port: int, *, browse: bool, step: int | None) -> None:
     # Most runs serve nothing, and importing an HTTP server takes longer than they do.
     from gpusharectl.simulate.replay import server, steps  # noqa: PLC0415
 
+    run = begun.run
     for _ in run.steps(run.count):
         pass  # only the whole run knows all notes
-    _say_notes(run)
-    replay = steps.Replay(run.scenario, run.policies)
+    say_notes(begun)
+    replay = steps.Replay(run.scenario, run.policies, begun.headlines())
     asyncio.run(server.serve(replay, port, browse=browse, step=step))
 
 
@@ -292,60 +304,11 @@ def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document
         if file == STDIN:
             yield from read("stdin", sys.stdin.buffer.read())
             continue
-        try:
-            content = Path(file).read_bytes()
-        except OSError as err:
-            raise SettingsError(f"{file} cannot be read: {err.strerror or err}") from err
-        yield from read(file, content)
+        yield from read(file, _content(file))
 
 
-def _print_picture(
-    run: Run, steps: Iterator[view.Step], assumed_gib: int | None, point: str
-) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    colored = console.color_system is not None and not console.no_color
-    painter = Painter(console.width, colored=colored)
-
-    def say(line: Text) -> None:
-        # Without colors rich would only cost time.
-        console.print(printable_line(line)) if colored else show([line.plain], console)
-
-    for line in chain(_head(run.head), chain.from_iterable(map(painter.draw, steps))):
-        say(line)
-    tail = run.tail(assumed_gib)
-    for text in run.head.ignored:
-        say(Text(f"Ignored: {text}", "dim"))
-    for text in tail.unknown:
-        say(Text(f"Note: {text}", "yellow"))
-    if not run.cluster.sharing():
-        hint = "" if tail.unknown else f" {_GIVE_GPUS}"
-        say(Text(f"No GPUs were found that can be simulated.{hint}"))
-    for text in lines(tail.gain) if tail.gain is not None else ():
-        say(Text(text))
-    if assumed_gib is not None and (tail.gain is None or tail.gain.assumed is None):
-        say(Text("--assume-memory has no effect: no node offers whole GPUs."))
-    if point:
-        say(Text(point))
-
-
-def _head(head: view.Head) -> Iterator[Text]:
-    if head.left_out:
-        yield Text(view.left_out(head.left_out), "yellow")
-    unit = f"One unit of {RESOURCE_MEMORY} is {view.unit_name(head.unit_mib)}; "
-    yield Text(f"{unit}nodes by {head.node_policy}, GPUs by {head.card_policy}.", "dim")
-    yield Text(f"Never simulated: {', '.join(head.not_simulated)}.\n", "dim")
-
-
-def _print_json(run: Run, steps: Iterator[view.Step], assumed_gib: int | None) -> None:
-    """Write one object step by step, so that not all steps are in memory."""
-    write(printable_json(run.head).removesuffix(b"}") + b',"steps":[')
-    for place, step in enumerate(steps):
-        write((b"\n," if place else b"\n") + printable_json(step))
-    write(b"\n]," + printable_json(run.tail(assumed_gib)).removeprefix(b"{") + b"\n")
-
-
-def _save(file: str, text: str) -> None:
+def _content(file: str) -> bytes:
     try:
-        Path(file).write_text(text, encoding="utf-8")
+        return Path(file).read_bytes()
     except OSError as err:
-        raise SettingsError(f"{file} cannot be written: {err.strerror or err}") from err
+        raise SettingsError(f"{file} cannot be read: {err.strerror or err}") from err

@@ -36,7 +36,6 @@ from gpushare.quota.order import Given, QueueOrder
 from gpushare.quota.quota import NO_QUOTA
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
-from gpusharectl.simulate.gain import gain
 from gpusharectl.simulate.gangs import SimulatedGangs
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.preempting import Preempting
@@ -124,10 +123,10 @@ class Run:
                 names = view.listed(sorted(rehearsed.passed))
                 yield f"claims (after 30 min, GPUs would be reserved as they become free: {names})"
 
-    def tail(self, assumed_gib: int | None) -> view.Tail:
-        """Return what is known after all steps; ``assumed_gib`` as for ``gain``."""
-        unknown = (*self.scenario.unknown.lines(), *self.cluster.unknown.lines())
-        return view.Tail(unknown, gain(self.cluster, self.scenario.pending, assumed_gib))
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Return what is not understood of GPUs; all of it after the last step."""
+        return (*self.scenario.unknown.lines(), *self.cluster.unknown.lines())
 
     @property
     def count(self) -> int:
@@ -183,6 +182,7 @@ class Run:
         return view.Step(
             number=number,
             at=at,
+            title=self.scenario.titles.get(at, ""),
             unit_mib=self.cluster.unit_mib,
             units=units,
             used=used,
@@ -273,7 +273,7 @@ class Run:
             if isinstance(each, Group):
                 has_evicted |= self._start(at, each)
                 continue
-            if each.says or each.kind in refused:
+            if each.says or each.kind in refused or gpus_of(each.event.pod):
                 continue
             bound = self.cluster.place(each.event.pod)
             if bound is not None:

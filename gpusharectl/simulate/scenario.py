@@ -42,7 +42,7 @@ from gpusharectl.simulate.documents.values import (
 )
 from gpusharectl.simulate.documents.workloads import read_workload
 from gpusharectl.simulate.notes import MAX_TEXTS, Notes
-from gpusharectl.simulate.other_systems.other_pods import gpus_of, is_hami, not_simulated
+from gpusharectl.simulate.other_systems.other_pods import not_simulated, waits_for_whole_gpus
 
 _BUDGET: Final = "PodDisruptionBudget"
 _QUOTA_OF_NONE: Final = "has a quota, and no pods in the files that request GPU memory"
@@ -74,8 +74,8 @@ class Scenario:
     ``not_read`` are workloads whose pods would request GPU memory and are not here, and
     ``without_effect`` the files, with their kinds, of which nothing has an effect.
     ``named`` counts what the pods use that decides in a cluster and is not simulated. ``pending``
-    are pods without a node that request whole GPUs, ``not_tried`` all that seem to want GPUs, but
-    not by memory; they have no events.
+    are pods without a node that request whole GPUs: they are never placed. ``not_tried`` are others
+    that seem to want GPUs, but not by memory; they have no events. ``titles`` name steps by time.
 
     ``pod_groups`` state the minimum of gangs. Members of a gang without GPU memory have events if
     another member requests some. ``placed_again`` is the number of pods that are bound in the files
@@ -95,6 +95,7 @@ class Scenario:
     pending: list[Pod] = field(default_factory=list)
     not_tried: list[Pod] = field(default_factory=list)
     pod_groups: list[PodGroup] = field(default_factory=list)
+    titles: dict[int, str] = field(default_factory=dict)
     placed_again: int = 0
     has_budgets: bool = False
     lacks_namespaces: bool = False
@@ -162,6 +163,9 @@ class _Builder:
                 continue
             if pod.node or asks_for_share(pod) or key_of(pod) in self._gangs:
                 self.scenario.pods.append(event)
+            elif waits_for_whole_gpus(pod):
+                self.scenario.pods.append(event)
+                self.scenario.pending.append(pod)
             else:
                 self._ignore(pod)
         if self._places_again:
@@ -277,7 +281,8 @@ class _Builder:
         for text in not_simulated(pod):
             self.scenario.unknown.add(text, key)
         gang = key_of(pod)
-        if not pod.node and not asks_for_share(pod) and gang is None:
+        has_event = pod.node or asks_for_share(pod) or gang is not None
+        if not has_event and not waits_for_whole_gpus(pod):
             self._ignore(pod)
             return
         if gang is not None and asks_for_share(pod):
@@ -297,13 +302,12 @@ class _Builder:
         return replace(pod, spec=replace(pod.spec, node_name=None), status=PodStatus())
 
     def _ignore(self, pod: Pod) -> None:
-        """Name a Pending pod that requests no memory, and keep it if it waits for whole GPUs."""
-        text = f"Pending and does not request {RESOURCE_MEMORY}{mistaken_names.hint(pod)}"
+        """Name a Pending pod that requests no memory, and why it has no effect."""
+        gate = f"; waits for scheduling gate {pod.gates[0][:100]}" if pod.gates else ""
+        text = f"Pending and does not request {RESOURCE_MEMORY}{gate}{mistaken_names.hint(pod)}"
         self.scenario.ignored.add(text, pod.key)
         if mistaken_names.suggestions(pod) or any(not_simulated(pod)):
             self.scenario.not_tried.append(pod)
-        if gpus_of(pod) and not is_hami(pod) and not pod.spec.scheduling_gates:
-            self.scenario.pending.append(pod)
 
     def _note(self, template: Field, pod: Pod) -> None:
         """Count what the pod uses that kube-scheduler decides by, and that is not simulated."""
@@ -313,7 +317,7 @@ class _Builder:
                 text = "uses resource claims (DRA), whose devices are not in the files"
                 self.scenario.unknown.add(text, pod.key)
             return
-        for text in mistaken_names.suggestions(pod):
+        for text in () if waits_for_whole_gpus(pod) else mistaken_names.suggestions(pod):
             self.scenario.unknown.add(text, pod.key)
         affinity = pod.spec.affinity
         between = affinity and (affinity.pod_affinity or affinity.pod_anti_affinity)

@@ -48,8 +48,9 @@ from gpushare.placement.verdict_cache import Judge, VerdictCache, Verdicts
 from gpushare.quota.namespaces import Namespaces
 from gpushare.quota.quotas import Quotas
 from gpushare.quota.use import NamespaceUse
+from gpushare.text.natural import natural
 from gpusharectl.simulate.notes import Notes
-from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
+from gpusharectl.simulate.other_systems.node_gpus import NodeGpus, Sharing
 from gpusharectl.simulate.other_systems.occupancy import Occupancy
 from gpusharectl.simulate.shown_nodes import ShownNodes
 
@@ -254,7 +255,16 @@ class SimulatedCluster:
 
     def sharing(self) -> list[str]:
         """Return the names of the nodes that share GPUs, or try to, in order."""
-        return sorted({*self.ledger.nodes(), *self.closed})
+        return sorted({*self.ledger.nodes(), *self.closed}, key=natural)
+
+    def idle_whole_gpus(self) -> dict[str, int]:
+        """Return by node that offers whole GPUs how many of them new pods could have."""
+        offered = ((name, self.others.offered(name)) for name in self.ledger.nodes())
+        return {
+            name: sum(not entry.used for entry in self.account(name).open)
+            for name, gpus in offered
+            if gpus is not None and gpus.sharing is Sharing.WHOLE
+        }
 
     def account(self, name: str) -> NodeAccount:
         """Return the GPUs of a node that has some."""

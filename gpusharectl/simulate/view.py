@@ -153,12 +153,13 @@ class QuotaUse(_View, frozen=True):
 class Step(_View, frozen=True):
     """The cluster after all that happened at ``at`` (seconds).
 
-    ``fragmentation``: the share of free units in pieces too small for pods like those that run,
-    0 to 1.
+    ``title`` names a step that stands for more than a time; else it is empty. ``fragmentation``:
+    the share of free units in pieces too small for pods like those that run, 0 to 1.
     """
 
     number: int
     at: int
+    title: str
     unit_mib: int = msgspec.field(name="unitMiB")
     units: int
     used: int
@@ -174,8 +175,9 @@ class Step(_View, frozen=True):
 class GainPart(_View, frozen=True):
     """The GPUs that pods share in one way today: ``sharing`` is other_systems.node_gpus.Sharing.
 
-    ``pods`` use ``used`` of the GPUs, or of their ``replicas``. ``fit_today`` and ``fit``: how many
-    notebooks would fit in addition, as the GPUs are shared today and by memory.
+    It is ``memory`` for GPUs that are shared by memory already. ``pods`` use ``used`` of the GPUs,
+    or of their ``replicas``. ``fit_today`` and ``fit``: how many notebooks would fit in addition,
+    as the GPUs are shared today and by memory.
     """
 
     sharing: str
@@ -188,26 +190,43 @@ class GainPart(_View, frozen=True):
 
 
 class Assumed(_View, frozen=True):
-    """The same if each of the ``pods`` with whole GPUs requested so much of each GPU.
+    """The same if the ``pods`` with whole GPUs requested memory of each of them instead.
 
-    They would use ``gpus`` instead of ``gpus_today``; ``not_placed`` of them would find no room
-    and keep theirs whole. Of the ``pending`` pods that request whole GPUs, ``started`` would start.
+    ``by`` says where the amounts are from: ``example``, ``option`` or ``usage``. ``mib_per_gpu`` is
+    None if only measured amounts count, which ``measured`` of the pods have. Pods keep their GPUs
+    whole if nothing says what they use (``unknown``), if their GPUs have less than the amount
+    (``smaller``), or if they would find no room (``not_placed``). All would use ``gpus`` instead of
+    ``gpus_today``. Of the ``pending`` pods that request whole GPUs, ``started`` would start.
+    Then ``free_gpus`` would have no pod, those of ``free_nodes`` whole nodes among them.
     """
 
-    mib_per_gpu: int = msgspec.field(name="mibPerGPU")
+    by: str
+    mib_per_gpu: int | None = msgspec.field(name="mibPerGPU")
     pods: int
+    measured: int
+    unknown: int
+    smaller: int
     not_placed: int
     gpus_today: int
     gpus: int
     pending: int
     started: int
+    free_gpus: int = msgspec.field(name="freeGPUs")
+    free_nodes: int
+    free_gpus_of_nodes: int = msgspec.field(name="freeGPUsOfNodes")
+    largest_mib: int = msgspec.field(name="largestMiB")
     fit: int
 
 
 class Gain(_View, frozen=True):
-    """What sharing by memory would gain on nodes that do not do so, in notebooks of a size."""
+    """What sharing by memory would gain on nodes that do not do so, in notebooks of a size.
+
+    Pods are those of ``namespace``, all if it is empty. ``pending`` wait for whole GPUs.
+    """
 
     notebook_mib: int = msgspec.field(name="notebookMiB")
+    namespace: str
+    pending: int
     parts: tuple[GainPart, ...]
     assumed: Assumed | None
 
@@ -244,11 +263,12 @@ def placed(step: Step) -> Placed:
 
 
 def nearest(step: Step, most: int) -> tuple[Node, ...]:
-    """Return at most so many nodes, preferably those with changes, in the order of their names."""
+    """Return at most so many nodes, preferably those with changes, in their order."""
     if len(step.nodes) <= most:
         return step.nodes
-    chosen = sorted(step.nodes, key=lambda node: (not node.touched, not node.used, node.name))
-    return tuple(sorted(chosen[:most], key=lambda node: node.name))
+    order = sorted(step.nodes, key=lambda node: (not node.touched, not node.used))
+    chosen = {node.name for node in order[:most]}
+    return tuple(node for node in step.nodes if node.name in chosen)
 
 
 def lines(step: Step) -> list[str]:

@@ -20,8 +20,10 @@ from gpushare.planning.capacity import members_on
 from gpushare.planning.shapes import Reader
 from gpushare.process.time_slices import run_all
 from gpushare.quota.reasons import OVER_MODEL_QUOTA
+from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 from gpusharectl.simulate.gangs import SimulatedGangs
+from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.queued import QueuedPod
 from gpusharectl.simulate.simulated_cluster import TOO_LITTLE, SimulatedCluster
 from gpusharectl.simulate.world import SimulatedWorld
@@ -76,6 +78,9 @@ class WhyWaits:
             for p in pods
         )
         pod = pods[0].event.pod
+        if gpus_of(pod):
+            text = _why_no_whole_gpus(self._cluster, pod)
+            return view.Waiting(names, pod.priority, 0, 0, 0, "", text, {}, (), 0, own=text)
         said, group = run_all(self._sentences.parts(pod)), self._gangs.of(pod)
         gang = group.key.name if group is not None else ""
         if not says and asks_for_share(pod):
@@ -110,8 +115,8 @@ class WhyWaits:
             reasons, left = {full.text: len(cluster.sharing())}, 0
         else:
             self._update(before, pod, request, full)
-            counted = Counter(each.text for each in before.nodes.values())
-            reasons = dict(sorted(counted.items(), key=lambda each: (-each[1], each[0])))
+            numbers = Counter(each.text for each in before.nodes.values())
+            reasons = dict(sorted(numbers.items(), key=lambda each: (-each[1], each[0])))
             nearest = heapq.nsmallest(NODES_SHOWN, before.nodes.values())
             nodes = tuple(self._node(each, pod, request, len(waiting)) for each in nearest)
             left = len(before.nodes) - len(nearest)
@@ -166,3 +171,15 @@ class WhyWaits:
             free = self._world.free_resources(why.name) or {}
             room = min(pods, members_on(self._reader.shape_of(pod), FreeCards(account), free))
         return view.NodeWhy(why.name, why.text, tuple(found), room)
+
+
+def _why_no_whole_gpus(cluster: SimulatedCluster, pod: Pod) -> str:
+    """Say why a pod waits that requests whole GPUs, which are not placed here."""
+    text = f"requests {counted(gpus_of(pod), 'whole GPU')}, not {RESOURCE_MEMORY}"
+    idle = cluster.idle_whole_gpus()
+    if not idle:
+        return f"{text}: no node offers whole GPUs"
+    most = max(idle.values())
+    if most < gpus_of(pod):
+        return f"{text}: at most {most} {'is' if most == 1 else 'are'} idle on one node"
+    return f"{text}: whole GPUs are not simulated ({counted(most, 'idle one')} on one node)"

@@ -32,11 +32,12 @@ export class Player {
     at("player").hidden = !simulation;
     if (!simulation || simulation === this.#shown) return;
     this.#shown = simulation;
+    for (const each of ["player-buttons", "player-step", "player-where"]) at(each).hidden = simulation.steps < 2;
     const { step, steps, at: time, happened } = simulation;
     at("player-step").max = steps;
     at("player-step").value = step;
-    at("player-step").setAttribute("aria-valuetext", `step ${step} of ${steps}, after ${time}`);
-    at("player-where").textContent = `step ${step} of ${steps}, after ${time}`;
+    at("player-step").setAttribute("aria-valuetext", `step ${step} of ${steps}, ${time}`);
+    at("player-where").textContent = `step ${step} of ${steps}, ${time}`;
     at("player-first").disabled = at("player-back").disabled = step <= 1;
     at("player-last").disabled = at("player-next").disabled = step >= steps;
     const lines = happened.slice(0, HAPPENED).map((text) => element("li", "", text));

@@ -63,7 +63,7 @@ def compare(scenario: Scenario, policies: Sequence[NodePolicy], card: CardPolicy
         for at in run.times():
             if at in views:
                 views[at].append(_view(run, kinds))
-    head, tail = runs[-1].head, runs[-1].tail(None)
+    head = runs[-1].head
     return Comparison(
         version=view.VERSION,
         unit_mib=scenario.unit_mib,
@@ -71,7 +71,7 @@ def compare(scenario: Scenario, policies: Sequence[NodePolicy], card: CardPolicy
         left_out=head.left_out,
         not_simulated=head.not_simulated,
         ignored=head.ignored,
-        unknown=tail.unknown,
+        unknown=runs[-1].unknown,
         placed_again=scenario.placed_again,
         own_policy=sum(ANNOTATION_NODE_POLICY in pod.annotations for pod in pods),
         kinds=kinds,

@@ -187,7 +187,7 @@ def _of_hami(node: Node, gpus: list[hami.Gpu], unit_mib: int, notes: list[Note])
             units=min(gpu.devmem, physical or gpu.devmem) // unit_mib,
             health=_health(gpu.health),
             minor=index,
-            model=gpu.type,
+            model=gpu.type.removeprefix("NVIDIA-"),  # HAMi puts the vendor before the name
             memory_mib=min(gpu.devmem, physical or gpu.devmem),
         )
         for index, gpu in enumerate(usable)

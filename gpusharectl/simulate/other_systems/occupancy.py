@@ -52,6 +52,12 @@ class Occupancy:
         entry = self._nodes.get(node)
         return len(entry.slots.get(uuid, ())) if entry is not None else 0
 
+    def replicas_of(self, pod: Pod) -> int:
+        """Return how many replicas a bound pod has."""
+        entry = self._nodes.get(pod.node)
+        every = entry.slots.values() if entry is not None else ()
+        return sum(uid == pod.uid for slots in every for uid in slots.values())
+
     def remove(self, pod: Pod) -> None:
         """Free the replicas of a pod."""
         entry = self._nodes.get(pod.node)

@@ -30,6 +30,11 @@ def is_hami(pod: Pod) -> bool:
     return is_share and not asks_for_share(pod)
 
 
+def waits_for_whole_gpus(pod: Pod) -> bool:
+    """Return whether the pod is Pending for GPUs that it requests whole."""
+    return bool(gpus_of(pod)) and not (pod.node or is_hami(pod) or pod.spec.scheduling_gates)
+
+
 def not_simulated(pod: Pod) -> Iterator[str]:
     """Yield what of a pod's GPUs has no effect in a simulation."""
     others = sorted({name for name in _resources(pod) if is_other_gpu(name)})

@@ -1,6 +1,6 @@
 """The steps of a simulation as the live page's events (pure)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,10 +18,14 @@ from gpusharectl.simulate.scenario import Scenario
 from gpusharectl.simulate.world import SimulatedWorld
 
 CHARTED: Final = 120  # steps
+NO_HEADLINES: Final[Mapping[str, list[str]]] = {}
 
 
 class Played(msgspec.Struct, rename="camel"):
-    """What the page says of the shown step. ``seconds`` is the simulated time, ``placed`` pods."""
+    """What the page says of the shown step. ``seconds`` is the simulated time, ``placed`` pods.
+
+    ``at`` is the time for people, or the step's title.
+    """
 
     step: int
     steps: int
@@ -38,10 +42,18 @@ class _About(msgspec.Struct, rename="camel"):
 
 
 class Replay:
-    """Goes to any step; going back begins again, because a run is only computed forward."""
+    """Goes to any step; going back begins again, because a run is only computed forward.
 
-    def __init__(self, scenario: Scenario, policies: Policies) -> None:
-        self._scenario, self._policies = scenario, policies
+    ``headlines`` by a step's title are told instead of what happened.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policies: Policies,
+        headlines: Mapping[str, list[str]] = NO_HEADLINES,
+    ) -> None:
+        self._scenario, self._policies, self._headlines = scenario, policies, headlines
         self._begin()
 
     def _begin(self) -> None:
@@ -91,7 +103,7 @@ class Replay:
             step = self._shown = next(self._steps)
             pending = sum(len(group.pods) for group in step.waiting)
             used, total = step.used * step.unit_mib, step.units * step.unit_mib
-            self._charted.append((view.clock(step.at), Sample(step.at, used, total, pending)))
+            self._charted.append((_when(step), Sample(step.at, used, total, pending)))
         return self._shown
 
     def _warning(self) -> Iterator[str]:
@@ -102,11 +114,15 @@ class Replay:
         return Played(
             step.number,
             self.count,
-            view.clock(step.at),
+            _when(step),
             step.at,
-            [*self._warning(), *view.lines(step)],
+            [*self._warning(), *(self._headlines.get(step.title) or view.lines(step))],
             [f"{namespace}/{name}" for _, namespace, name in view.placed(step)],
         )
+
+
+def _when(step: view.Step) -> str:
+    return step.title or f"after {view.clock(step.at)}"
 
 
 def _pending(group: view.Waiting, pod: view.WaitingPod) -> PendingPod:

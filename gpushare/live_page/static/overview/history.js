@@ -23,7 +23,7 @@ export function showHistory(box, text, history, now) {
 function described(history, samples, now) {
   if (!history) return "No history yet.";
   if (samples.length < 2) {
-    return history.steps ? "It begins with the next step." : "It begins now: one value a minute, kept since the extender started.";
+    return history.steps ? "It has one value for each step." : "It begins now: one value a minute, kept since the extender started.";
   }
   const parts = samples.map(([, used, total]) => percent(used, total));
   const [first, last] = [parts[0], parts.at(-1)];

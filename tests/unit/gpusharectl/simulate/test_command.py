@@ -185,9 +185,6 @@ def test_a_drawing_says_what_it_leaves_out(scene, tmp_path):
     drawn = CliRunner().invoke(cli, ["simulate", scene, "--svg", str(tmp_path / "step.svg")])
     assert "Ignored: kind Service" in drawn.stderr
     assert "Ignored" not in drawn.stdout
-    for other in ("--serve", f"--svg={tmp_path}/x"):
-        told = simulate(scene, "--assume-memory", "8", other, code=2)
-        assert "use only one of them" in told
 
 
 def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
@@ -231,7 +228,9 @@ def test_what_cannot_be_done_is_told_in_a_line(arguments, told):
 def test_a_bad_file_is_told_with_its_line(scene):
     Path(scene).write_text(f"{SCENE}until: 30s\n")
     assert f"{scene}:18: until: there is no such key" in simulate(scene, code=2)
-    assert "nothing to simulate" in simulate("-", stdin="", code=2)
+    pod_only = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n"
+    for text in ("", pod_only):
+        assert "the files have no Nodes" in simulate("-", stdin=text, code=2)
 
 
 def test_examples_are_listed_and_run_from_anywhere(tmp_path, monkeypatch):

@@ -41,23 +41,59 @@ def test_idle_gpus_take_more_notebooks_if_they_are_shared():
         "3 pods use 3 of 4 GPUs whole. Today 1 more notebook of 8 GiB would fit, "
         "and 10 if GPUs were shared by memory." in shown
     )
-    assert "A pod with a whole GPU keeps all of it" in shown
-    assert "add --assume-memory 16" in shown
+    assert "For example, if each of the 3 pods requested 16 GiB of each GPU" in shown
+    assert "state it with --assume-memory GIB" in shown
+    assert "n  240 GiB of 320 GiB used" in told(*whole(), options=("--step", "1"))
+    assert "GPU 0" not in shown
 
 
 def test_gpus_that_are_all_used_gain_nothing_unless_their_pods_need_less():
     assert "4 pods use 4 of 4 GPUs whole: no notebook of 8 GiB fits." in told(*whole(used=4))
     shown = told(*whole(used=4), options=("--assume-memory", "40"))
     assert (
-        "If each of the 4 pods with whole GPUs requested 40 GiB of each, they would use 2 GPUs "
-        "instead of 4, and 20 notebooks of 8 GiB would fit." in shown
+        "If each of the 4 pods requested 40 GiB of each GPU, they would use 2 GPUs instead of 4. "
+        "Then 2 GPUs could be given back or 20 notebooks of 8 GiB would fit." in shown
     )
 
 
-def test_a_pod_needs_at_most_the_memory_of_its_gpus():
+def test_an_amount_larger_than_the_gpus_leaves_them_whole():
     shown = told(*whole(used=4), options=("--assume-memory", "81"))
-    assert "they would use 4 GPUs instead of 4, and 0 notebooks" in shown
-    assert "no room" not in shown
+    assert "No whole GPU has 81 GiB, the largest has 80 GiB: all 4 pods keep theirs whole" in shown
+    t4 = node("t4", 1, labels=labels(1, T4, "Tesla-T4"))
+    shown = told(*whole(used=4), t4, pod("small", "t4", gpu=1), options=("--assume-memory", "40"))
+    assert (
+        "If each of the 5 pods requested 40 GiB of each GPU (1 on smaller GPUs keeps its GPUs "
+        "whole), they would use 3 GPUs instead of 5." in shown
+    )
+    shown = told(t4, *whole(used=0), pod("small", "t4", gpu=1), options=("--assume-memory", "40"))
+    assert "No pod is on GPUs with 40 GiB: it keeps its GPUs whole." in shown
+
+
+def test_without_a_stated_amount_the_example_is_less_than_a_gpu_has():
+    t4 = node("t4", 1, labels=labels(1, T4, "Tesla-T4"))
+    shown = told(t4, pod("small", "t4", gpu=1))
+    assert "For example, if the pod requested 8 GiB of each GPU" in shown
+    assert "notebooks of 20 GiB would fit" in told(*whole(), options=("--notebook", "20"))
+
+
+def test_gpus_that_could_be_given_back_are_counted_by_whole_nodes_too():
+    nodes = [node(name, 2, labels=labels(2, A100)) for name in ("a", "b", "c")]
+    pods = [pod(f"p{number}", name, gpu=1) for number, name in enumerate("abc")]
+    shown = told(*nodes, *pods, options=("--assume-memory", "20"))
+    assert "would use 1 GPU instead of 3. Then 5 GPUs could be given back, 4 of them as 2" in shown
+
+
+def test_only_one_namespace_shares():
+    other = pod("other", "n", gpu=1)
+    other["metadata"]["namespace"] = "serving"
+    made = [*whole(used=2), other, pod("waits", gpu=1)]
+    shown = told(*made, options=("-n", "ml", "--assume-memory", "16"))
+    assert "In namespace ml, 2 pods use 2 of 4 GPUs whole, and 1 pod is Pending" in shown
+    assert "they would use 1 GPU instead of 2, and 1 of 1 Pending pod would start" in shown
+    shown = told(*made, options=("--namespace", "serving", "--assume-memory", "16"))
+    assert "In namespace serving, 1 pod uses 1 of 4 GPUs whole. Today" in shown
+    shown = simulate("-", "-n", "servin", code=2, stdin=dump(*made).decode())
+    assert "the files have no pods in namespace servin: did you mean serving?" in shown
 
 
 def test_a_pod_that_cannot_be_placed_keeps_its_gpus_whole():
@@ -65,8 +101,8 @@ def test_a_pod_that_cannot_be_placed_keeps_its_gpus_whole():
     other = node("other", 1, labels=labels(1, A100, "NVIDIA-H100"))
     made = (unhealthy, other, pod("a", "n", gpu=1), pod("b", "other", gpu=1))
     shown = told(*made, options=("--assume-memory", "8"))
-    assert "they would use 2 GPUs instead of 2, and 9 notebooks" in shown
-    assert "1 of these pods would find no room and keep their GPUs whole." in shown
+    assert "(1 without room elsewhere keeps its GPUs whole), they would use 2 GPUs" in shown
+    assert "no GPU could be given back, and 9 notebooks of 8 GiB would fit" in shown
 
 
 def test_a_pod_stays_on_its_cordoned_node():
@@ -115,9 +151,9 @@ def test_pending_pods_that_wait_for_whole_gpus_would_start():
     waiting = [pod(f"waits-{number}", gpu=1) for number in range(3)]
     shown = told(*whole(used=4), *waiting, options=("--assume-memory", "30"))
     assert (
-        "they would use 2 GPUs instead of 4. Of the Pending pods that request whole GPUs, 3 of 3 "
-        "would start; then" in shown
+        "4 pods use 4 of 4 GPUs whole, and 3 pods are Pending for whole GPUs: no notebook" in shown
     )
+    assert "they would use 2 GPUs instead of 4, and all 3 Pending pods would start. Then" in shown
     assumed = numbers(*whole(used=4), *waiting, options=("--assume-memory", "60"))["assumed"]
     assert (assumed["pending"], assumed["started"]) == (3, 0)
 
@@ -171,11 +207,11 @@ def test_gated_pods_do_not_start():
 
 def test_one_pod_and_no_pod_are_told_in_right_sentences():
     one = told(*whole(used=1), options=("--assume-memory", "8"))
-    assert "If the pod with whole GPUs requested 8 GiB of each, it would use 1 GPU inst" in one
+    assert "If the pod requested 8 GiB of each GPU, it would use 1 GPU instead of 1." in one
     none = told(*whole(used=0), pod("waits", gpu=1), options=("--assume-memory", "16"))
     assert (
-        "No pod uses a whole GPU. Of the Pending pods that request whole GPUs, 1 of 1 would start "
-        "if they requested 16 GiB of each; then 38 notebooks of 8 GiB would fit." in none
+        "No pod uses a whole GPU, and 1 of 1 Pending pod would start if they requested 16 GiB of "
+        "each GPU. Then 3 GPUs could be given back or 38 notebooks of 8 GiB would fit." in none
     )
 
 
@@ -235,8 +271,15 @@ def test_clusters_that_share_by_memory_have_nothing_to_gain():
     assert numbers(aliyun) is None
     shown = told(aliyun, options=("--assume-memory", "16"))
     assert "GPUs whole" not in shown
-    assert "--assume-memory has no effect: no node offers whole GPUs." in shown
-    assert "has no effect" not in told(*whole(), options=("--assume-memory", "16"))
+    assert "No node offers whole GPUs, without which --assume-memory" in shown
+    assert "no effect" not in told(*whole(), options=("--assume-memory", "16"))
+
+
+def test_of_a_cluster_that_shares_some_gpus_the_rest_is_told_first():
+    aliyun = node("a", capacity={"aliyun.com/gpu-mem": "30", "aliyun.com/gpu-count": "2"})
+    shown = told(*whole(), aliyun)
+    assert "3 pods use 3 of 4 GPUs whole. Today 1 more" in shown.splitlines()[0]
+    assert "0 pods use 0 of 2 GPUs shared by memory: 2 more notebooks of 8 GiB would fit." in shown
 
 
 def test_new_pods_of_another_file_are_counted_first(tmp_path):

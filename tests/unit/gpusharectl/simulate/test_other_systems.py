@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from gpushare.errors import SettingsError
 from gpushare.placement.rank import Policies
 from gpusharectl.manifests.yaml_lines import read
+from gpusharectl.simulate.gain.assumed import answer
+from gpusharectl.simulate.gain.needs import Needs
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from tests.unit.gpusharectl.simulate.dumps import (
@@ -23,6 +25,7 @@ from tests.unit.gpusharectl.simulate.dumps import (
     node,
     pod,
 )
+from tests.unit.gpusharectl.simulate.test_command import simulate
 
 MIB = 81559  # of an H100, as NVIDIA's labels say: 79 whole GiB
 LABEL = "nvidia.com/gpu."
@@ -31,13 +34,14 @@ LABEL = "nvidia.com/gpu."
 class Simulated:
     """The last step of a dump, and what was said of it."""
 
-    def __init__(self, *objects, before=(), files=(), assumed=None, unit=None):
+    def __init__(self, *objects, before=(), files=(), unit=None):
         files = (*before, dump(*objects), *files)
         texts = [(f"{n}.yaml", text) for n, text in enumerate(files)]
         documents = (doc for name, text in texts for doc in read(name, text))
         self.run = Run(build(documents, unit), Policies())
         self.step = list(self.run.steps())[-1]
-        self.tail = self.run.tail(assumed)
+        found = answer(self.run.cluster, self.run.scenario.pending, Needs())
+        self.gain = found and found.gain
 
     @property
     def used(self):
@@ -49,7 +53,7 @@ class Simulated:
 
     @property
     def said(self):
-        return "\n".join((*self.run.head.ignored, *self.tail.unknown))
+        return "\n".join((*self.run.head.ignored, *self.run.unknown))
 
 
 def test_whole_gpus_are_read_from_feature_discovery_and_are_full():
@@ -86,7 +90,7 @@ def test_a_replica_is_its_part_of_a_gpu(resource, sharing):
     )
     assert found.used == {"n": [7, 7]}  # half of 14
     assert {card.model for card in found.step.nodes[0].cards} == {"T4"}
-    [part] = found.tail.gain.parts
+    [part] = found.gain.parts
     assert (part.gpus, part.replicas, part.used, part.pods) == (2, 20, 10, 10)
     full = Simulated(
         node("n", 20, labels=labels(2, 15109, "T4-SHARED", 10, sharing), resource=resource),
@@ -102,7 +106,7 @@ def test_the_replicas_of_a_deleted_pod_are_free_again():
         node("n", 10, labels=labels(1, 10 * 1024, replicas=10, sharing="mps")), first, *others
     )
     assert found.used == {"n": [5]}
-    assert found.tail.gain.parts[0].used == 5
+    assert found.gain.parts[0].used == 5
 
 
 def test_gke_says_how_often_a_gpu_is_shared():
@@ -113,13 +117,13 @@ def test_gke_says_how_often_a_gpu_is_shared():
     }
     found = Simulated(node("gke-1", 8, labels=gke), pod("a", "gke-1", gpu=1))
     assert [card.units for card in found.step.nodes[0].cards] == [22, 22]
-    assert found.tail.gain.parts[0].sharing == "time-slicing"
+    assert found.gain.parts[0].sharing == "time-slicing"
     assert "gke-1: GPUs are assumed to be L4" in found.said
 
 
 @pytest.mark.parametrize(
     ("machine", "units"),
-    [("g4dn.12xlarge", 14), ("p4d.24xlarge", 38), ("Standard_NC96ads_A100_v4", 79)],
+    [("g4dn.12xlarge", 14), ("p4d.24xlarge", 39), ("Standard_NC96ads_A100_v4", 79)],
 )
 def test_a_machine_type_tells_the_memory_of_its_gpus(machine, units):
     found = Simulated(node("n", 4, labels={"node.kubernetes.io/instance-type": machine}))
@@ -138,7 +142,7 @@ def test_a_machine_type_tells_the_memory_of_its_gpus(machine, units):
 )
 def test_a_machine_offers_more_gpus_than_it_has_by_time_slicing(machine, offered, gpus, replicas):
     found = Simulated(node("n", offered, labels={"node.kubernetes.io/instance-type": machine}))
-    [part] = found.tail.gain.parts
+    [part] = found.gain.parts
     assert (part.gpus, part.replicas) == (gpus, gpus * replicas)
     assert ("by machine type: time-slicing is assumed" in found.said) == (replicas > 1)
 
@@ -157,7 +161,7 @@ def test_gpus_of_unknown_memory_are_named_and_a_file_adds_them():
     assert found.step.nodes == ()
     assert "odd-1: nvidia.com/gpu without a label nvidia.com/gpu.memory" in found.said
     assert "ml/a: not counted: the GPUs of the node are unknown" in found.said
-    [line] = [each for each in found.tail.unknown if "odd-1:" in each]
+    [line] = [each for each in found.run.unknown if "odd-1:" in each]
     added = line.rpartition("add a file with ")[2]
     for known in (
         Simulated(*objects, files=[added.encode()]),
@@ -177,7 +181,7 @@ def test_hami_says_which_gpu_a_pod_has_and_how_much():
     assert found.used == {"h": [3 + 2, 6 + 15]}
     assert found.step.nodes[0].cards[0].uuid == "GPU-a"
     assert found.step.nodes[0].cards[1].free == 0
-    [part] = found.tail.gain.parts
+    [part] = found.gain.parts
     assert (part.sharing, part.pods, part.fit_today) == ("HAMi", 3, part.fit)
 
 
@@ -215,7 +219,7 @@ def test_gpus_that_hami_has_removed_are_read_from_labels():
     made["metadata"]["annotations"]["hami.io/node-handshake"] = "Deleted_2026.01.02 03:04:05"
     found = Simulated(made, pod("a", "h", gpu=1))
     assert found.used == {"h": [79] + [0] * 9}
-    assert found.tail.gain.parts[0].sharing == "whole GPUs"
+    assert found.gain.parts[0].sharing == "whole GPUs"
 
 
 def test_hamis_older_annotation_is_read_too():
@@ -290,7 +294,7 @@ def test_mig_and_other_vendors_are_named():
     for name in ("mixed", "single", "amd", "virtual", "ml/m", "ml/s", "ml/v"):
         assert name in found.said
     assert "by its labels" not in found.said
-    assert found.tail.gain is None
+    assert found.gain is None
 
 
 def test_gpus_that_no_plugin_offers_are_named():
@@ -312,7 +316,7 @@ def test_unhealthy_gpus_take_no_new_pods():
     )
     assert [card.health for card in found.step.nodes[0].cards] == ["healthy"] * 3 + ["unhealthy"]
     assert "n: 1 of 4 GPUs unhealthy: assumed to be the last" in found.said
-    assert found.tail.gain.parts[0].fit_today == 2
+    assert found.gain.parts[0].fit_today == 2
 
 
 def test_pods_that_request_more_than_their_node_has_are_named():
@@ -352,7 +356,7 @@ def test_whole_gpus_of_a_node_that_also_shares_them_are_counted_and_named():
     )
     assert found.used == {"a": [4, 15]}
     assert "ml/whole: has a whole GPU of a node that shares the same GPUs by memory" in found.said
-    assert found.tail.gain is None
+    assert found.gain is None
 
 
 def test_a_cluster_that_counts_in_mib_is_not_read_in_gib():
@@ -376,10 +380,11 @@ def test_a_dump_may_have_nodes_and_pods_of_every_kind():
         hami_pod("c", "hami", "GPU-a,NVIDIA,1024,0:;"),
     )
     assert found.used == {"whole": [79, 0], "sliced": [20, 0], "hami": [1], "aliyun": [0, 0]}
-    assert [part.sharing for part in found.tail.gain.parts] == [
+    assert [part.sharing for part in found.gain.parts] == [
         "whole GPUs",
         "time-slicing",
         "HAMi",
+        "memory",
     ]
 
 
@@ -389,9 +394,9 @@ def test_what_is_said_of_many_objects_is_short():
         node(f"bad-{n}", 4, labels=labels(4, MIB) | {f"{LABEL}memory": f"x{n}"}) for n in range(200)
     ]
     found = Simulated(*odd, *bad)
-    [line] = [each for each in found.tail.unknown if each.startswith("odd-0")]
+    [line] = [each for each in found.run.unknown if each.startswith("odd-0")]
     assert line.startswith("odd-0, odd-1, odd-2 and 197 more: ")
-    assert len(found.tail.unknown) < 60
+    assert len(found.run.unknown) < 60
     assert "and 151 more, each for a reason of its own" in found.said
 
 
@@ -463,7 +468,7 @@ def large(nodes, pods):
 def test_a_dump_of_thousands_of_nodes_is_read_whole():
     found = Simulated(*large(2000, 10_000))
     assert found.step.used == 79 * 10_000
-    [part] = found.tail.gain.parts
+    [part] = found.gain.parts
     assert (part.pods, part.used, part.fit_today) == (10_000, 10_000, 6000)
 
 
@@ -478,7 +483,7 @@ def test_the_work_grows_no_faster_than_a_dump():
 
         sys.setprofile(count)
         try:
-            Simulated(*objects, assumed=8)
+            simulate("-", "--assume-memory", "8", stdin=dump(*objects).decode())
         finally:
             sys.setprofile(None)
         return calls

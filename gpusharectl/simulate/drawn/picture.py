@@ -35,19 +35,19 @@ class Painter:
         self._colors = defaultdict[tuple[str, str], int](count().__next__)
 
     def draw(self, step: view.Step) -> Iterator[Text]:
-        head = f"── {view.clock(step.at)} "
+        head = f"── {step.title or view.clock(step.at)} "
         self._unit = step.unit_mib
         used = f"{view.needed(step.used, self._unit)} of {view.free(step.units, self._unit)} used"
         free = f" {used}, most free on one GPU: {view.free(step.largest_free, self._unit)} "
         yield Text(
             head + "─" * max(2, self._rule - len(head) - len(free) - 2) + free + "──", "bold"
         )
-        happened = view.lines(step)
+        happened = [] if step.title else view.lines(step)  # a whole cluster appears
         for each in happened[:HAPPENED_SHOWN]:
             yield Text(each)
         if len(happened) > HAPPENED_SHOWN:
             yield Text(f"  and {len(happened) - HAPPENED_SHOWN} more")
-        if step.happened:
+        if happened:
             yield Text()
         shown, new = view.nearest(step, NODES_SHOWN), view.placed(step)
         for node in shown:

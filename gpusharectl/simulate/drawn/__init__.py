@@ -1,0 +1,1 @@
+"""A simulation's answer and steps, written and drawn."""

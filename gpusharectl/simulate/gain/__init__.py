@@ -1,0 +1,1 @@
+"""What a cluster that does not share its GPUs by memory yet would gain if it did."""
