@@ -49,8 +49,8 @@ def _command(name: str, shared: dict[tuple[str, str], list[str]]) -> Iterator[st
     ]
     yield f"### {name}"
     first, *more = (command.help or "").split("\n\n")
-    yield paragraph(f"`{' '.join(['gpushare', name, *arguments])}`: {first}")
-    yield from map(paragraph, more)
+    usage = f"`{' '.join(['gpushare', name, *arguments])}`: " if arguments else ""
+    yield paragraph(" ".join([usage + first, *more]))
     own = [each for each in _options(name) if each not in shared]
     if own:
         yield table(("option", "meaning"), *((f"`{left}`", right) for left, right in own))

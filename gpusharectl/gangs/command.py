@@ -13,7 +13,7 @@ from gpusharectl.gangs.lines import Gangs, draw
 from gpusharectl.reach.extender import Extender, all_nodes, all_pods, extender_or_reason
 from gpusharectl.reach.listed_cluster import ListedCluster, unit_of
 from gpusharectl.reach.listed_gangs import gangs_of
-from gpusharectl.reach.namespace import in_namespace
+from gpusharectl.reach.namespace import in_namespace, or_in_all
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.rights import Lacking
 from gpusharectl.terminal.exits import NOT_REACHED
@@ -22,9 +22,7 @@ from gpusharectl.terminal.output import output, show, show_document
 
 @click.command("gangs")
 @in_namespace()
-@click.option(
-    "-A", "--all-namespaces", "everything", is_flag=True, help="Show the gangs of all namespaces."
-)
+@or_in_all()
 @output("wide")
 @asks_an_extender
 async def command(target: Target, namespace: str | None, *, everything: bool, output: str) -> None:

@@ -31,7 +31,7 @@ from gpusharectl.reach.completion import complete_node
 from gpusharectl.reach.extender import Extender, extender_or_reason
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.listed_gangs import ReportedGangs, gangs_of
-from gpusharectl.reach.namespace import in_namespace
+from gpusharectl.reach.namespace import in_namespace, or_in_all
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.rights import OTHERS_HIDDEN, Lacking
 from gpusharectl.terminal.exits import NOT_REACHED, No
@@ -48,13 +48,7 @@ _decode_node = msgspec.json.Decoder(NodeView).decode
 @click.command("inspect")
 @click.argument("node", required=False, shell_complete=complete_node)
 @in_namespace("Show only what the pods of this namespace use.")
-@click.option(
-    "-A",
-    "--all-namespaces",
-    "everything",
-    is_flag=True,
-    help="Show all namespaces (default), also with --namespace.",
-)
+@or_in_all("Show all namespaces (default), also with --namespace.")
 @click.option(
     "-d", "--details", is_flag=True, help="Show the pods on each GPU, and every Pending pod."
 )

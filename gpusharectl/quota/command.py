@@ -5,16 +5,14 @@ import click
 from gpushare.answers.queue.quotas import QuotaList
 from gpusharectl.quota.lines import Quotas, draw
 from gpusharectl.reach.extender import asked_leader
-from gpusharectl.reach.namespace import in_namespace
+from gpusharectl.reach.namespace import in_namespace, or_in_all
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.terminal.output import output, show, show_document
 
 
 @click.command("quota")
 @in_namespace()
-@click.option(
-    "-A", "--all-namespaces", "everything", is_flag=True, help="Show the quotas of all namespaces."
-)
+@or_in_all()
 @output()
 @asks_an_extender
 async def command(target: Target, namespace: str | None, *, everything: bool, output: str) -> None:

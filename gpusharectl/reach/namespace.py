@@ -1,4 +1,4 @@
-"""The option ``--namespace``, as in kubectl."""
+"""The options ``--namespace`` and ``--all-namespaces``, as in kubectl."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,3 +21,8 @@ def in_namespace(text: str = "Same as in kubectl.") -> Callable[[F], F]:
         shell_complete=complete_namespace,
         help=text,
     )
+
+
+def or_in_all(text: str = "Show all namespaces.") -> Callable[[F], F]:
+    """Add the option for all namespaces, whose value is ``everything``."""
+    return click.option("-A", "--all-namespaces", "everything", is_flag=True, help=text)
