@@ -91,7 +91,7 @@ class HeadClaiming:
     def first_seconds(self) -> float:
         """Return for how long an entry has been the first one without room; of several the longest.
 
-        Return 0 without any.
+        What an autoscaler has to add a node for does not count. Return 0 without any.
         """
         now, (oldest, since) = self._state.clock.monotonic(), self._oldest
         first_since = [*self._first_since.values(), *([since] if oldest else [])]
@@ -113,7 +113,8 @@ class HeadClaiming:
             if owner not in waiting or self._claims.get(owner) is None:
                 self._drop(owner)
         self._claimed = {each: at for each, at in self._claimed.items() if self._exists(each)}
-        ages = (standing.age for standing, _ in without_room)
+        needs_new_node = self._pods.needs_new_node
+        ages = (each[0].age for each in without_room if not needs_new_node(*each))
         *_, oldest = min(ages, default=("",))
         if oldest != self._oldest[0]:
             self._oldest = oldest, now

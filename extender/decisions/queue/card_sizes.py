@@ -37,6 +37,11 @@ class CardSizes:
             yield
         self._seen = now
 
+    @property
+    def are_known(self) -> bool:
+        """Return whether a node has GPUs."""
+        return bool(self._counted)
+
     def may_grant(self, request: Request) -> bool:
         """Return whether a node has enough cards that are large enough; True without any node.
 

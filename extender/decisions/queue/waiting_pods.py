@@ -1,7 +1,7 @@
 """Keep the pods that wait for admission and belong to no gang, by what they request (pure)."""
 
 from bisect import bisect_left
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
@@ -144,7 +144,24 @@ class WaitingPods:
 
     def can_group_ever_fit(self, group: Group) -> bool:
         """Return whether that is so for as many members of a gang as have to start together."""
-        able = sum(bool(pod.node) or self.can_ever_fit(pod) for pod in group.present())
+        return self._has_able(group, self.can_ever_fit)
+
+    def needs_new_node(self, standing: Standing, entry: Group | Kind) -> bool:
+        """Return whether no present node has large enough GPUs, and an autoscaler may add one."""
+        if not self._is_autoscaled:
+            return False
+        if isinstance(entry, Group):
+            return not self._has_able(entry, self._fits_present)
+        pod = self.pod(standing.owner)
+        return pod is not None and not self._fits_present(pod)
+
+    def _fits_present(self, pod: Pod) -> bool:
+        if not asks_for_share(pod) or not self.can_ever_fit(pod):
+            return self.can_ever_fit(pod)
+        return self._sizes.are_known and self._sizes.may_grant(self._state.request_of(pod))
+
+    def _has_able(self, group: Group, is_able: Callable[[Pod], bool]) -> bool:
+        able = sum(bool(pod.node) or is_able(pod) for pod in group.present())
         return able + self._state.ended_of(group) >= group.minimum
 
     def took_slot(self, uid: str) -> None:

@@ -196,6 +196,29 @@ async def test_what_can_never_start_holds_up_nobody():
     assert made.state.ledger.slot_of("uid-p") is not None
 
 
+async def test_a_pod_for_which_an_autoscaler_has_to_add_a_node_is_first_only_once_there_is_one():
+    def first_seconds():
+        return run_all(made.state.queue.figures()).first_seconds
+
+    async def wait():
+        await made.round()
+        made.cluster.time.now += 50
+        await made.round()
+
+    made = Scene({}, QueueSettings(autoscaled=True))
+    made.namespace("a")
+    made.pod("large", 640, "a")
+    made.gang("gang", 640, 2, 2, namespace="a")
+    await wait()
+    made.cluster.put_node(node("n", 32))
+    await wait()
+    assert (first_seconds(), set(made.order())) == (0.0, {"large", "gang"})
+    made.cluster.put_node(node("new", 640))
+    made.running("full", 640, "a", at="new")
+    await wait()
+    assert first_seconds() == 50
+
+
 async def test_a_pod_gets_its_place_once_a_node_has_a_gpu_that_is_large_enough():
     made = full()
     made.pod("large", 640, "a")
