@@ -17,9 +17,10 @@ from gpushare.kube.client import Kube
 from gpushare.live_page import feed, origin
 from gpushare.live_page.files import PAGE
 from gpusharectl import loopback
-from gpusharectl.reach.extender import Extender, extender
+from gpusharectl.reach.extender import Extender, NoExtender, extender
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
+from gpusharectl.reach.rights import Lacking
 from gpusharectl.terminal.page_options import browse_option, port_option
 from gpusharectl.terminal.say import say
 
@@ -55,7 +56,10 @@ async def page(target: Target, *, port: int, browse: bool, namespace: str | None
     """
     async with target.connect() as kube, AsyncExitStack() as stack:
         upstream = _Upstream(target, kube, stack)
-        await upstream.get()
+        try:
+            await upstream.get()
+        except Lacking as err:
+            raise NoExtender(err.without_extender, code=err.code) from err
         async with served(upstream, port) as bare:
             url = f"{bare}#only={namespace}" if namespace else bare
             say(f"{url}\nPress Ctrl-C to end.")

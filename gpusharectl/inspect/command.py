@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
 import click
@@ -95,8 +96,8 @@ async def command(
             ages = asyncio.create_task(screen.keep_ages())
             stack.push_async_callback(cancel, [ages])
             async for each in listings:
-                told = await _told(kube, asked, each)
-                screen.show(_combined(each, told, scope, *await _reservations(asked, why)))
+                told, hinted = await _told(kube, asked, each), _hinted(each, asked)
+                screen.show(_combined(hinted, told, scope, *await _reservations(asked, why)))
 
 
 async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView] | None, str]:
@@ -159,16 +160,27 @@ async def _overview(
             raise
         found = Listed(None, None, missing=(str(err),))
     if reported is not None and found.nodes is None:
-        text = f"only what the extender reports is shown: {found.missing[0]}"
+        lacks = "you may list neither nodes nor all pods" if found.pods_of else found.missing[0]
+        text = f"only what the extender reports is shown: {lacks}"
         return _existing(summary.of_extender(reported, [text], scope), scope)
-    return _combined(found, await _told(kube, asked, found), scope, reported, why)
+    told = await _told(kube, asked, found)
+    return _combined(_hinted(found, asked), told, scope, reported, why)
+
+
+def _hinted(found: Listed, asked: Extender | None) -> Listed:
+    """Name the page, instead of asking for an address that the user has."""
+    if asked is None or OTHERS_HIDDEN not in found.missing:
+        return found
+    page = f"`gpushare page -n {found.pods_of}` shows what is free on them"
+    return replace(found, missing=(f"GPUs of other namespaces are not shown: {page}.",))
 
 
 def _combined(
     found: Listed, told: _Told, scope: Scope, reported: list[NodeView] | None, why: str
 ) -> Overview:
     missing = []
-    if reported is None and not scope.namespace and found.missing != (OTHERS_HIDDEN,):
+    is_limited = found.nodes is None and found.pods_of
+    if reported is None and not scope.namespace and not is_limited:
         missing.append(f"reservations are not shown: {why}")
     if scope.node and found.nodes == []:
         raise _no_node(scope.node)

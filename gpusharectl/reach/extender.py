@@ -25,7 +25,7 @@ from gpushare.objects.model import Node, ObjectMeta, Pod, PodStatus
 from gpushare.text.counted import counted
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
-from gpusharectl.reach.rights import ASK_FOR_SERVER, Lacking, Right, needing
+from gpusharectl.reach.rights import Lacking, Right, needing
 
 EXTENDER_NAMES: Final = ("gpushare-extender", "gpushare-scheduler")
 LEASE: Final = "gpushare-extender"
@@ -193,7 +193,7 @@ async def extender_or_reason(
             async with asyncio.timeout(seconds):
                 found = await stack.enter_async_context(extender(target, kube))
         except Lacking as err:
-            why = f"{err.short}. {ASK_FOR_SERVER}"
+            why = err.without_extender
         except ApiError as err:
             why = str(err)
         except TimeoutError:

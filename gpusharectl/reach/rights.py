@@ -48,6 +48,11 @@ class Lacking(ApiError):
         checks = "; ".join(right.check for right in rights)
         super().__init__(f"{self.short} ({checks})", code=HTTPStatus.FORBIDDEN)
 
+    @property
+    def without_extender(self) -> str:
+        """Return why no extender can be asked, and what to do."""
+        return f"{self.short}. {ASK_FOR_SERVER}"
+
 
 @contextmanager
 def needing(*rights: Right) -> Iterator[None]:

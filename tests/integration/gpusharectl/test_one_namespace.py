@@ -92,6 +92,7 @@ async def test_programs_get_the_time_instead_of_an_age(asked):
     [
         ("top", "top reads from the nodes of the whole cluster", "administrator can give you."),
         ("doctor", "doctor checks the whole cluster", "use `gpushare explain pod NAME`."),
+        ("page", "you lack the right", "can give you the address for GPUSHARE_SERVER."),
         ("queue", "you lack the right", "can give you the address for GPUSHARE_SERVER."),
         ("quota", "you lack the right", "can give you the address for GPUSHARE_SERVER."),
     ],
@@ -112,4 +113,20 @@ async def test_what_if_names_the_command_that_answers(asked, tmp_path):
         "Error: what-if looks at all nodes and pods, and you lack the right to list nodes and list "
         "pods in all namespaces. Create the pod: `gpushare explain pod NAME` says why it is "
         "Pending.\n"
+    )
+
+
+async def test_with_an_address_inspect_names_the_page_instead_of_asking_for_one(asked):
+    async def answer(request):
+        if request.path == "/readyz":
+            return web.Response()
+        return web.json_response({"Error": "jane may not list pods in all namespaces"}, status=403)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        found = await asked("inspect", "-n", "mine", "--server", str(server.make_url("")))
+    assert found.exit_code == 0
+    assert found.output.splitlines()[-1].endswith(
+        "not shown: `gpushare page -n mine` shows what is free on them."
     )
