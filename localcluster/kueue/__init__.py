@@ -1,1 +1,1 @@
-"""Kueue and JobSet in the local cluster."""
+"""Kueue and controllers of jobs in the local cluster."""

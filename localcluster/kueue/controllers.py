@@ -1,7 +1,7 @@
-"""Kueue and JobSet, built from their Go modules and run on the host as the control plane is.
+"""Kueue and controllers of jobs, built from one Go module and run on the host.
 
-Everything else is as their manifests have it: rights, webhooks behind a Service, and certificates
-that the controllers make themselves.
+Those of `Controller` are as their manifests have them: rights, webhooks behind a Service, and
+certificates that the controllers make themselves. Trainer and the MPI Operator are programs only.
 """
 
 import base64
@@ -20,7 +20,13 @@ from localcluster.programs import Programs, Progress, provide_programs
 from localcluster.wait import wait_until
 
 _MODULE: Final = Path(__file__).parent
-_PACKAGES: Final = ("sigs.k8s.io/jobset", "sigs.k8s.io/kueue/cmd/kueue")
+_PACKAGES: Final = (
+    "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+    "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+    "sigs.k8s.io/jobset",
+    "sigs.k8s.io/kueue/cmd/kueue",
+    "sigs.k8s.io/lws/cmd",
+)
 # What only a pod of the controller can be: its Deployment, and servers that this one leaves off.
 _LEFT_OUT: Final = frozenset({"Deployment", "APIService"})
 # Where the Deployment mounts the Secret with the certificate. JobSet looks nowhere else.
@@ -33,7 +39,8 @@ class Controller:
     """A controller, with the names that its manifests derive from its own.
 
     `configured` is the apiVersion of its configuration, `probe` an object that its webhooks accept.
-    `settings` turn off what needs a folder of this machine.
+    `settings` turn off what needs a folder of this machine. `program` is the name of its program if
+    that is another.
     """
 
     name: str
@@ -42,6 +49,7 @@ class Controller:
     health_port: int
     probe: Mapping[str, Any]
     settings: Mapping[str, Any]
+    program: str = ""
 
     @property
     def namespace(self) -> str:
@@ -54,7 +62,7 @@ class Controller:
         `settings` are keys of its configuration file. Raises BuildError, CommandError,
         DeadlineError.
         """
-        program = programs(progress) / self.name
+        program = programs(progress) / (self.program or self.name)
         text = yaml.dump_all(self._manifests(cluster), Dumper=yaml.CSafeDumper)
         # The definition of a Workload is too large for the annotation of a client-side apply. A
         # validation asks for the whole OpenAPI first, with 32 s that no flag of kubectl stretches.
@@ -83,7 +91,7 @@ class Controller:
 
     def _manifests(self, cluster: Cluster) -> list[dict[str, Any]]:
         """Return what its own kustomization renders, with its process as the Services' endpoint."""
-        folder = module_folder(_MODULE, f"sigs.k8s.io/{self.name}") / "config" / "default"
+        folder = sources(f"sigs.k8s.io/{self.name}") / "config" / "default"
         text = cluster.kubectl("kustomize", str(folder))
         found = [
             each
@@ -186,10 +194,29 @@ JOBSET: Final = Controller(
     },
     {},
 )
+LWS: Final = Controller(
+    "lws",
+    "config.lws.x-k8s.io/v1alpha1",
+    9445,
+    8083,
+    {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "probe"},
+        "spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": {"containers": []}}}},
+    },
+    {},
+    program="cmd",
+)
+
+
+def sources(module: str) -> Path:
+    """Return the folder of a module that Kueue or a program here is built from. BuildError."""
+    return module_folder(_MODULE, module)
 
 
 def programs(progress: Progress) -> Path:
-    """Return the folder of both programs; build them if they are not in the cache.
+    """Return the folder of all programs; build them if they are not in the cache.
 
     Raises BuildError.
     """
