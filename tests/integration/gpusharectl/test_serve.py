@@ -52,7 +52,7 @@ def test_steps_are_played_and_each_has_a_url(page, axe):
     page.open()
     page.wait("the first step", lambda: where(page) == "step 1 of 3, after 0s")
     chart = page.run("return document.getElementById('history-text').textContent")
-    assert chart == "It begins with the next step."
+    assert chart == "It has one value for each step."
     page.run(CLICK, "player-next")
     page.wait("the Pending pod", lambda: "llama-new" in page.waiting)
     assert page.place == "step=2"
@@ -83,7 +83,8 @@ def test_what_is_not_simulated_is_said_before_the_page_is_served(tmp_path):
     words = [*ENDS_BY_SIGINT, *PROGRAM, "simulate", str(file), "--serve", "--port=0"]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stderr.readline() == "Note: default/amd: not simulated: amd.com/gpu\n"
+        said = "Not simulated here: resources that no node offers (1 pod).\n"
+        assert process.stderr.readline() == said
         assert PAGE in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=patient(60)) == 0
