@@ -85,10 +85,7 @@ def _hanging(found: OverQuota) -> Iterator[str]:
     for each in found.hanging:
         which = f", which is {each.lost}," if each.lost else ""
         counts = "no longer counts" if each.lost else "still counts"
-        yield (
-            f"Pod {each.pod} has been hanging Terminating on node {each.node}{which} since "
-            f"{each.since}, and {counts}."
-        )
+        yield (f"Pod {each.pod} hangs Terminating on node {each.node}{which or ','} and {counts}.")
     more = found.hanging_count - len(found.hanging)
     if more:
         yield f"{counted(more, 'more pod')} of the namespace {'hangs' if more == 1 else 'hang'}."

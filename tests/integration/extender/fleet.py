@@ -15,6 +15,7 @@ from aiohttp import web
 from extender.binding.binder import Binder
 from extender.page.usage import PluginUsage
 from extender.routes import Routes
+from extender.server.authorization import Authorizer, authorize
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
@@ -63,6 +64,7 @@ class Fleet:
         self._count = 0
         self.cluster: Any = None
         self.history, self.plugins = History(), Plugins()
+        self.reviews: Any = None  # an API server that checks tokens; set it while closed
 
     def start(self) -> None:
         self._thread.start()
@@ -210,7 +212,11 @@ class Fleet:
         )
         routes = Routes(self.cluster, binder, list, history=self.history, usage=usage)
         await self.plugins.open(self.cluster.ledger)
-        self._runner = web.AppRunner(routes.app(), access_log=None)
+        app = routes.app()
+        if self.reviews is not None:
+            authorizer = Authorizer(self.reviews, self.cluster.state.clock)
+            app = routes.reading_app(authorize(authorizer))
+        self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
 

@@ -9,6 +9,7 @@ from gpushare.quota.quota import parse
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from tests.browser import Page
 from tests.integration.extender.fleet import MODELS, gpus
+from tests.unit.extender.server.test_authorization import Reviews
 
 pytestmark = pytest.mark.integration
 
@@ -373,3 +374,23 @@ def test_the_page_of_one_namespace_has_its_pods_and_amounts_of_others(page, stag
     )
     click(page, "#nodes a.segment.pod")
     page.wait("the pod", lambda: "Really uses" in page.detail)
+
+
+def test_who_may_list_one_namespace_only_names_it_beside_the_token(driver, stage):
+    stage.dress()
+    stage.close()
+    stage.reviews = Reviews()
+    stage.reviews.may = {("alice", "list", "research")}
+    stage.open()
+    page = Page(driver, stage.origin).open(live=False)
+    page.wait("the question", lambda: "send a token" in text(page, "#sign-in"))
+    page.press("good", "ENTER")
+    refused = "alice may not list pods in all namespaces"
+    page.wait("why not", lambda: refused in text(page, "#sign-in"))
+    assert page.nodes == {}
+    page.press("good", "TAB", "research", "ENTER")
+    page.wait("the namespace", lambda: page.state == "live")
+    assert text(page, "#only") == "namespace research"
+    assert page.place == "only=research"
+    named = {key.partition("/")[0] for key in page.shares if "/" in key}
+    assert named == {"research"}

@@ -115,7 +115,7 @@ async def test_people_are_told_who_hangs_and_whether_it_counts(queue):
     await queue.serve(GRACE + 5)
     _, text = said(queue.cluster, "web-new")
     assert "uses 16 MiB of its quota of 16 MiB" in text
-    hangs = f"Pod web-old has been hanging Terminating on node old since {SINCE}, and still counts"
+    hangs = "Pod web-old hangs Terminating on node old, and still counts"
     assert hangs in text
     become(queue, UNREACHABLE)
     queue.namespace("default", "8")
@@ -124,4 +124,4 @@ async def test_people_are_told_who_hangs_and_whether_it_counts(queue):
     queue.submit("too-much", 8)
     _, text = said(queue.cluster, "too-much")
     assert "uses 4 MiB of its quota of 8 MiB" in text
-    assert f"on node old, which is unreachable, since {SINCE}, and no longer counts." in text
+    assert "on node old, which is unreachable, and no longer counts." in text
