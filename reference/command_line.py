@@ -1,6 +1,6 @@
 """What ``gpushare`` and its commands say with ``--help``."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -24,24 +24,16 @@ def commands() -> str:
 
 
 def common_options() -> str:
-    """Return the options that several commands have, and which."""
-    rows = [("option", "meaning", "commands")]
-    for (left, right), names in _common().items():
-        others = [each for each in COMMANDS if each not in names]
-        listed = "all but " + ", ".join(others) if len(others) < len(names) else ", ".join(names)
-        rows.append((f"`{left}`", right, listed))
-    return table(*rows)
+    """Return the options that several commands have."""
+    return table(("option", "meaning"), *((f"`{left}`", right) for left, right in _common()))
 
 
-def _common() -> dict[tuple[str, str], list[str]]:
-    found = defaultdict(list)
-    for name in COMMANDS:
-        for each in _options(name):
-            found[each].append(name)
-    return {each: names for each, names in found.items() if len(names) >= COMMON}
+def _common() -> list[tuple[str, str]]:
+    counts = Counter(each for name in COMMANDS for each in _options(name))
+    return [each for each, count in counts.items() if count >= COMMON]
 
 
-def _command(name: str, shared: dict[tuple[str, str], list[str]]) -> Iterator[str]:
+def _command(name: str, shared: list[tuple[str, str]]) -> Iterator[str]:
     command = imported(name)
     context = click.Context(command, info_name=f"gpushare {name}")
     arguments = [

@@ -30,10 +30,9 @@ def command(system_namespace: str, days: int) -> None:
     """Print new certificates of the extender, as Secrets.
 
     Apply them: gpushare certificates | kubectl apply -f -. The Secrets are gpushare-extender-tls
-    and, for a kube-scheduler on another machine, gpushare-scheduler-tls. The key of their
-    certificate authority is not kept: to renew them, replace both. If the Helm chart serves a
-    webhook, run helm upgrade afterwards: the API server must trust the new authority. Certificates
-    that the chart or cert-manager made are renewed by helm upgrade or by cert-manager instead.
+    and, for a kube-scheduler on another machine, gpushare-scheduler-tls. To renew
+    them, replace both, and run helm upgrade if the chart serves a webhook, which must trust the new
+    authority. helm upgrade and cert-manager renew those that they made.
     """
     try:
         from gpusharectl.certificates.files import (  # noqa: PLC0415 - an optional dependency
