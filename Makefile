@@ -32,7 +32,7 @@ cluster: setup  ## start a cluster with gpushare and print how to use it (root, 
 down: setup  ## stop that cluster and delete what a demo or test run left
 	@$(RUN) python -m localcluster down --all
 
-test: needs  ## run all tests, 40 minutes, 75 on the first run; those with a cluster need root on Linux
+test: needs  ## run all tests, 30 minutes, 45 on the first run; those with a cluster need root on Linux
 	$(RUN) pytest -n 3 --durations=30 --durations-min=10
 
 needs: setup  ## build and install what tests need, as `make test` does before the first test

@@ -57,6 +57,7 @@ RUN_BY: Final = tuple(
         (r"(until )?kubectl -n gpushare-system wait .*", _MIGRATION),
         (r"kubectl annotate (node NODE|pods) .*gpushare.aliyun.com/.*-", _MIGRATION),
         (r"kubectl -n gpushare-system rollout restart daemonset/gpushare-extender", _MIGRATION),
+        (r"pip install \.", "test_the_simulation_runs_from_the_wheel"),
         (r"gpushare migrate", "test_pods_keep_running_on_their_cards_in_a_migration"),
         (
             r"gpushare simulate --(list-examples|example filter --step 3)",
