@@ -22,8 +22,7 @@ def about(anchor: str, *names: str) -> str:
         for rule in _alerts()
         if rule["annotations"]["runbook_url"] == manual(f"{_PAGE}#{anchor}")
     ]
-    word = "Alerts" if len(alerts) > 1 else "Alert"
-    lines = [paragraph(f"{word}: {', '.join(alerts)}.")] if alerts else []
+    lines = [paragraph(f"{', '.join(alerts)}:")] if alerts else []
     return "\n\n".join([*lines, *(_entry(KINDS[name]) for name in names)])
 
 

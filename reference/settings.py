@@ -74,7 +74,7 @@ def _comment(kind: inspect.Type, said: str) -> str:
         if not all(each in said for each in values):
             return ": ".join(filter(None, (said, ", ".join(values))))
     if isinstance(kind, inspect.IntType) and said:
-        return f"{said} ({kind.ge} to {kind.le})"
+        return f"{said} ({kind.ge}-{kind.le})"
     return said
 
 
