@@ -82,6 +82,7 @@ class HeadClaiming:
         self._first_since: dict[str, float] = {}  # by owner
         self._fit: dict[str, float] = {}  # by owner, when there would have been room for it
         self._passed: dict[str, tuple[float, float]] = {}  # by owner, until when, and how long
+        self._need_nodes: set[str] = set()  # owners
         self._patience: dict[str, _Patience] = {}  # of claims, by owner
         self._claimed: dict[str, float] = {}  # by owner, how long its former claims have lasted
         self._oldest: tuple[str, float] = "", 0.0  # of all without room, and since when
@@ -99,7 +100,7 @@ class HeadClaiming:
 
     def is_passed_over(self, owner: str) -> bool:
         """Return whether others need not wait for an entry because it could not use their room."""
-        return owner in self._passed
+        return owner in self._passed or owner in self._need_nodes
 
     async def check(self, without_room: Collection[tuple[Standing, Entry]]) -> None:
         """Claim for those that have been first for long enough, and drop what is not needed.
@@ -113,8 +114,10 @@ class HeadClaiming:
             if owner not in waiting or self._claims.get(owner) is None:
                 self._drop(owner)
         self._claimed = {each: at for each, at in self._claimed.items() if self._exists(each)}
-        needs_new_node = self._pods.needs_new_node
-        ages = (each[0].age for each in without_room if not needs_new_node(*each))
+        self._need_nodes = {
+            each.owner for each, entry in without_room if self._pods.needs_new_node(each, entry)
+        }
+        ages = (each.age for each, _ in without_room if each.owner not in self._need_nodes)
         *_, oldest = min(ages, default=("",))
         if oldest != self._oldest[0]:
             self._oldest = oldest, now
@@ -191,7 +194,7 @@ class HeadClaiming:
     async def _first(
         self, without_room: Collection[tuple[Standing, Entry]]
     ) -> list[tuple[Standing, Entry]]:
-        hopeful = [each for each in without_room if each[0].owner not in self._passed]
+        hopeful = [each for each in without_room if not self.is_passed_over(each[0].owner)]
         heads, nowhere = await self._planning.slices.run(self._heads.of(hopeful))
         for owner in nowhere:
             self._give_up(owner)

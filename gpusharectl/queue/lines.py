@@ -54,7 +54,7 @@ def _cells(entry: QueueEntry, found: Queue, *, is_wide: bool) -> dict[str, str |
         cells |= {
             "KIND": entry.kind,
             "PODS": entry.pods,
-            "REQUESTED": Amounts(found.list.unit_mib).needed(entry.units),
+            "REQUESTED": Amounts(found.list.unit_mib).needed(entry.units) if entry.units else "-",
             "PRIORITY": entry.priority,
         }
     cells["WAITING"] = short(entry.waiting_seconds) if entry.since else "?"

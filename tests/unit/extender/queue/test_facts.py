@@ -196,7 +196,10 @@ async def test_what_can_never_start_holds_up_nobody():
     assert made.state.ledger.slot_of("uid-p") is not None
 
 
-async def test_a_pod_for_which_an_autoscaler_has_to_add_a_node_is_first_only_once_there_is_one():
+@pytest.mark.parametrize("reserve_after", [0, 1800])
+async def test_what_an_autoscaler_has_to_add_a_node_for_is_first_only_once_it_is_there(
+    reserve_after,
+):
     def first_seconds():
         return run_all(made.state.queue.figures()).first_seconds
 
@@ -205,7 +208,7 @@ async def test_a_pod_for_which_an_autoscaler_has_to_add_a_node_is_first_only_onc
         made.cluster.time.now += 50
         await made.round()
 
-    made = Scene({}, QueueSettings(autoscaled=True))
+    made = Scene({}, QueueSettings(autoscaled=True, reserve_after_seconds=reserve_after))
     made.namespace("a")
     made.pod("large", 640, "a")
     made.gang("gang", 640, 2, 2, namespace="a")

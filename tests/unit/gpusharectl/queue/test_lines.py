@@ -48,6 +48,8 @@ def test_all_namespaces_and_wide_add_columns() -> None:
         *("REASON", "WAITS", "FOR"),
     ]
     assert row.split()[:8] == ["1", "ml", "p", "Pod", "1", "8", "GiB", "0"]
+    unreadable = queue(entry(units=0), is_wide=True)[1]
+    assert unreadable.split()[:6] == ["1", "p", "Pod", "1", "-", "0"]
 
 
 def test_an_empty_queue_is_said_to_be_empty() -> None:
