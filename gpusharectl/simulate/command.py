@@ -304,7 +304,10 @@ def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document
         if file == STDIN:
             yield from read("stdin", sys.stdin.buffer.read())
             continue
-        yield from read(file, _content(file))
+        found = list(read(file, _content(file)))
+        if not found:
+            raise SettingsError(f"{file} has no objects: write Nodes, Pods or workloads")
+        yield from found
 
 
 def _content(file: str) -> bytes:

@@ -346,7 +346,9 @@ def _source_of(doc: Document) -> Source | None:
 
 
 def _named(doc: Document) -> str:
-    return f"{doc.value['kind']} {Field(doc.value).at('metadata', 'name').value}"[:120]
+    kind = doc.value["kind"]
+    of_others = f" of {doc.value['apiVersion']}" if kind in KINDS and not kind_of(doc.value) else ""
+    return f"{kind} {Field(doc.value).at('metadata', 'name').value}{of_others}"[:120]
 
 
 def _list(value: Any) -> list[Any]:

@@ -172,6 +172,20 @@ def test_a_file_of_which_nothing_is_simulated_is_refused_where_all_must_run(scen
     simulate(scene, "--all-must-run")
 
 
+def test_a_kind_of_another_group_is_not_taken_for_the_one_that_is_read(scene, tmp_path):
+    job = tmp_path / "job.yaml"
+    spark = SPARK.replace("SparkApplication", "Job")
+    job.write_text(f"apiVersion: batch.volcano.sh/v1alpha1\n{spark}")
+    told = simulate(scene, str(job), "--all-must-run", code=2)
+    assert "Job pi of batch.volcano.sh/v1alpha1: its pods request GPU memory" in told
+
+
+def test_a_file_without_objects_is_refused(scene, tmp_path):
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("# nothing was rendered\n---\n")
+    assert f"{empty} has no objects" in simulate(scene, str(empty), code=2)
+
+
 def test_a_suspended_job_is_no_success_where_all_must_run(scene, tmp_path):
     sample = (ROOT / "daemonset/samples/gang-job.yaml").read_text()
     job = tmp_path / "job.yaml"
