@@ -3,6 +3,8 @@
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import inspect
 from gpushare.answers.gangs import list_gangs
@@ -141,12 +143,14 @@ class ClusterFeed(Feed):
         view = PendingPod(
             uid, meta.namespace, meta.name, pod.priority, meta.creation_timestamp or ""
         )
+        group = self._state.groups.of(uid)
+        view.gang = str(group.key) if group is not None and group.is_ours else ""
         record = self._state.pods.get(uid) if leads else None
         if record is not None and record.asked is not None:
             view.reasons = record.asked.reasons
         condition = pod.condition("PodScheduled")
         was_tried = condition is not None and condition.status == "False"
-        unnamed = ""
+        unnamed = None
         if self._has_state(pod, view) or view.reasons or was_tried:
             unnamed = yield from self._add_why(pod, view)
         self.put_pod(uid, view, unnamed)
@@ -165,15 +169,20 @@ class ClusterFeed(Feed):
             view.state = "gated"
         return view.state != "waiting"
 
-    def _add_why(self, pod: Pod, view: PendingPod) -> Generator[None, None, str]:
-        """Add why the pod is Pending; return it without names of others, if it has some."""
+    def _add_why(self, pod: Pod, view: PendingPod) -> Generator[None, None, PendingPod | None]:
+        """Add why the pod is Pending; return a view without names of others, if it has some."""
         if self._sentences.has(pod) or self._sentences.cost < MOST_COST:
+            only = pod.metadata.namespace
             view.why, view.by = (yield from self._sentences.of(pod)), "gpushare"
-            unnamed = yield from self._sentences.of(pod, pod.metadata.namespace)
+            unnamed = yield from self._sentences.of(pod, only)
+            unnamed_own = ""
+            if view.gang:
+                view.own = (yield from self._sentences.parts(pod)).own
+                unnamed_own = (yield from self._sentences.parts(pod, only)).own
             self._owed.discard(pod.uid)
-            return unnamed if unnamed != view.why else ""
+            return replace(view, why=unnamed, own=unnamed_own) if unnamed != view.why else None
         self._owed.add(pod.uid)
         condition = pod.condition("PodScheduled")
         if condition is not None:
             view.why, view.by = condition.message or "", "kube-scheduler"
-        return ""
+        return None

@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from gpushare.answers.gangs import GangList, GangView
 from gpushare.answers.inspect import NodeView, without_pods_of_others
@@ -55,7 +54,8 @@ class PendingPod(msgspec.Struct):
 
     ``state``: waiting, gated, ending, or refused whatever GPUs there are. ``why`` continues ``POD
     is Pending:``; ``by`` is its source, gpushare or kube-scheduler; both are empty before
-    kube-scheduler has tried the pod. ``reasons`` are gpushare's, to number of nodes.
+    kube-scheduler has tried the pod. ``reasons`` are gpushare's, to number of nodes. ``gang`` is
+    the key of the pod's gang, and ``own`` what ``why`` says besides the sentence about it.
     """
 
     uid: str
@@ -69,6 +69,8 @@ class PendingPod(msgspec.Struct):
     why: str = ""
     by: str = ""
     reasons: dict[str, int] = {}
+    gang: str = ""
+    own: str = ""
 
 
 class Gang(msgspec.Struct):
@@ -122,10 +124,10 @@ class Feed:
         """Replace a node; None if it no longer exists."""
         self._put(_NODE + name, view)
 
-    def put_pod(self, uid: str, view: PendingPod | None, unnamed: str = "") -> None:
+    def put_pod(self, uid: str, view: PendingPod | None, unnamed: PendingPod | None = None) -> None:
         """Replace a Pending pod; None if it is not Pending.
 
-        ``unnamed`` is its reason without names of pods in other namespaces, if that is another one.
+        ``unnamed`` is the same without names of pods in other namespaces, if it has some.
         """
         if view is None:
             if (key := self._pods.pop(uid, None)) is not None:
@@ -135,12 +137,12 @@ class Feed:
         key = self._pods[uid] = f"{_POD}{view.namespace}/{uid}"
         if self._put(key, view):
             self._unnamed.pop(key, None)
-            if unnamed:
-                self._unnamed[key] = msgspec.json.encode(replace(view, why=unnamed))
+            if unnamed is not None:
+                self._unnamed[key] = msgspec.json.encode(unnamed)
 
     def put_gangs(self, found: GangList) -> Generator[None, None, list[str]]:
         """Replace all gangs in short steps; return the keys of those that are new or changed."""
-        gangs = {f"{each.namespace}/{each.source}/{each.name}": each for each in found.gangs}
+        gangs = {key_of(each): each for each in found.gangs}
         for key in self._gangs.difference(gangs):
             self._put(_GANG + key, None)
         self._gangs = set(gangs)
@@ -250,6 +252,11 @@ def _namespace(key: str) -> str:
 
 def _has_quota(view: QuotaView) -> bool:
     return view.limit is not None or bool(view.models) or bool(view.problem)
+
+
+def key_of(gang: GangView) -> str:
+    """Return the unique key of a gang, which is that of its GroupKey."""
+    return f"{gang.namespace}/{gang.source}/{gang.name}"
 
 
 def last_event(why: str) -> bytes:

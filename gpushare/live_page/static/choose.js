@@ -1,6 +1,6 @@
 // Which nodes, Pending pods and gangs are shown, in which order, and the sums over all of them (pure).
 
-import { byName } from "./format.js";
+import { byName, gangName } from "./format.js";
 import { takesNew } from "./store.js";
 
 // The orders of nodes and of Pending pods; within equal ones by name.
@@ -35,6 +35,39 @@ export function select(store, { q, ns, problems, sort, order }) {
   pods.sort(POD_ORDERS[order][1]);
   const gangs = [...store.gangs.values()].filter((gang) => has(gang) && (!ns || gang.namespace === ns));
   return { nodes, pods, gangs };
+}
+
+// Return the Pending pods as rows, in the same order: the members of a gang are one, with all of
+// them that are Pending, where the first one is.
+export function rows(store, pods) {
+  const members = new Map();
+  for (const pod of store.pods.values()) {
+    if (!pod.gang) continue;
+    if (!members.has(pod.gang)) members.set(pod.gang, []);
+    members.get(pod.gang).push(pod);
+  }
+  const found = new Map();
+  for (const pod of pods) {
+    if (!pod.gang) found.set(pod.uid, pod);
+    else if (!found.has(pod.gang)) found.set(pod.gang, gangRow(store.gangs.get(pod.gang), members.get(pod.gang), pod));
+  }
+  return [...found.values()];
+}
+
+function gangRow(gang, members, first) {
+  const mib = members.reduce((sum, pod) => sum + pod.mib, 0);
+  const units = members.reduce((sum, pod) => sum + pod.units, 0);
+  const created = members.reduce((oldest, pod) => (pod.created < oldest ? pod.created : oldest), first.created);
+  const own = first.own ? first : members.find((pod) => pod.own);
+  const said = gang ? [gang.said, own && `Pod ${own.name}: ${own.own}`].filter(Boolean).join(" ") : first.why;
+  return { ...first, uid: first.gang, name: gangName(first.gang), members, mib, units, created, why: said };
+}
+
+// Return how many pods these rows have, and how many of them are in gangs.
+export function countsOf(found) {
+  const gangs = found.filter((row) => row.members);
+  const inGangs = gangs.reduce((sum, row) => sum + row.members.length, 0);
+  return { pods: found.length - gangs.length + inGangs, inGangs, gangs: gangs.length };
 }
 
 // Return what the whole cluster has.

@@ -7,6 +7,9 @@ export const number = (value) => numbers.format(value);
 
 export const byName = (a, b) => naturally(a.name, b.name);
 
+// Return the name in a gang's key, NAMESPACE/SOURCE/NAME.
+export const gangName = (key) => key.split("/")[2];
+
 export function counted(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;
 }

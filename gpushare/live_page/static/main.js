@@ -1,6 +1,6 @@
 // The live page: connects the stream, the URL, the lists, the overview and the dialog.
 
-import { isFiltered, namespaces, NODE_ORDERS, POD_ORDERS, select, sums, wordsOf } from "./choose.js";
+import { countsOf, isFiltered, namespaces, NODE_ORDERS, POD_ORDERS, rows, select, sums, wordsOf } from "./choose.js";
 import { Dialog } from "./dialog/dialog.js";
 import { at, element } from "./dom.js";
 import { counted, number } from "./format.js";
@@ -96,7 +96,8 @@ function draw() {
   look.fresh = new Set(store.about.simulation?.placed ?? []);
   player.show(store.about.simulation);
   nodes.set(found.nodes);
-  pending.set(found.pods);
+  const waiting = rows(store, found.pods);
+  pending.set(waiting);
   if (!store.isWhole) return; // no figure is known yet
   showHead(sum, [...store.pods.values()]);
   heat.show(store.byName(), found.nodes);
@@ -105,7 +106,9 @@ function draw() {
   showGangs(gangs, store.gangs.size, store.moreGangs);
   showNamespaces(at("namespaces"), namespaces(store, route.now.only), ns, sum.total);
   at("nodes-count").textContent = shownOf(found.nodes.length, sum.nodes);
-  at("waiting-count").textContent = shownOf(found.pods.length, sum.pending);
+  const { pods, inGangs, gangs: ofGangs } = countsOf(waiting);
+  const more = ofGangs ? `, ${number(inGangs)} in ${counted(ofGangs, "gang")}` : "";
+  at("waiting-count").textContent = `${shownOf(pods, sum.pending)}${more}`;
   at("view-waiting-count").textContent = number(sum.pending);
   const isEmpty = sum.nodes === 0;
   at("next-step").hidden = !isEmpty;
@@ -165,7 +168,7 @@ let announcing = 0;
 function announceFound() {
   clearTimeout(announcing);
   announcing = setTimeout(() => {
-    const found = [counted(nodes.items.length, "node"), counted(pending.items.length, "pending pod")];
+    const found = [counted(nodes.items.length, "node"), counted(countsOf(pending.items).pods, "pending pod")];
     if (store.gangs.size > 0) found.push(counted(gangs.length, "gang"));
     announce(found.join(", "));
   }, ANNOUNCE_MS);

@@ -1,6 +1,6 @@
 // The state of the cluster, from the stream's events. All amounts are MiB; `units` are exact.
 
-import { byName } from "./format.js";
+import { byName, gangName } from "./format.js";
 
 export const takesNew = (card) => card.health === "healthy" && !card.cordoned;
 
@@ -166,7 +166,8 @@ export class Store {
       const key = `${pod.namespace}/${pod.name}`;
       const unit = to.about.unitMiB;
       const place = to.places.get(pod.uid);
-      to.pods.set(pod.uid, { ...pod, key, text: key.toLowerCase(), unit, mib: pod.units * unit, now, place });
+      const text = (pod.gang ? `${key}\n${gangName(pod.gang)}` : key).toLowerCase();
+      to.pods.set(pod.uid, { ...pod, key, text, unit, mib: pod.units * unit, now, place });
     }
     for (const gang of gangs) {
       const text = `${gang.namespace}/${gang.name}`.toLowerCase();
@@ -198,6 +199,12 @@ export class Store {
   pending(key) {
     for (const pod of this.pods.values()) if (pod.key === key) return pod;
     return null;
+  }
+
+  // Return the other Pending members of a pod's gang, by name.
+  mates(pod) {
+    if (!pod.gang) return [];
+    return [...this.pods.values()].filter((each) => each.gang === pod.gang && each.key !== pod.key).sort(byName);
   }
 
   // Return the share of a pod that is on a node.

@@ -8,7 +8,7 @@ import msgspec
 
 from gpushare.answers import explain, inspect
 from gpushare.answers.gangs import list_gangs
-from gpushare.live_page.feed import MOST_GANGS, NEVER, Feed, PendingPod
+from gpushare.live_page.feed import MOST_GANGS, NEVER, Feed, PendingPod, key_of
 from gpushare.live_page.history import Sample, steps_event
 from gpushare.placement.rank import Policies
 from gpushare.process.time_slices import run_all
@@ -76,9 +76,11 @@ class Replay:
             feed.put_node(
                 node.name, inspect.view_node(ledger, node.name, closed.get(node.name, ""))
             )
+        gangs = {(gang.namespace, gang.name): key_of(gang) for gang in step.gangs}
         for group in step.waiting:
+            gang = gangs.get((group.namespace, group.gang), "")
             for pod in group.pods:
-                feed.put_pod(f"{pod.namespace}/{pod.name}", _pending(group, pod))
+                feed.put_pod(f"{pod.namespace}/{pod.name}", _pending(group, pod, gang))
         run_all(feed.put_gangs(run_all(list_gangs(self._run.gangs, most=MOST_GANGS))))
         yield from feed.events(NEVER)
         yield steps_event(self._charted[-CHARTED:])
@@ -125,7 +127,7 @@ def _when(step: view.Step) -> str:
     return step.title or f"after {view.clock(step.at)}"
 
 
-def _pending(group: view.Waiting, pod: view.WaitingPod) -> PendingPod:
+def _pending(group: view.Waiting, pod: view.WaitingPod, gang: str) -> PendingPod:
     # The page counts a simulation's time from 1970.
     created = datetime.fromtimestamp(pod.since, UTC).isoformat()
     made = PendingPod(
@@ -133,6 +135,7 @@ def _pending(group: view.Waiting, pod: view.WaitingPod) -> PendingPod:
     )
     made.units, made.cards, made.by = group.units, group.cards, "gpushare"
     made.why, made.reasons = group.sentence, group.reasons
+    made.gang, made.own = gang, group.own if gang else ""
     if group.says:
         made.state = "refused"
     return made

@@ -17,6 +17,11 @@ return Array.from(document.querySelectorAll("#gang-table tbody"), ({ rows: [firs
   second.innerText,
 ]);
 """
+# Name, and what stands beside it, of each row of a Pending pod or gang.
+ASKS = """
+return Array.from(document.querySelectorAll("#waiting .row"),
+  ({ children: [name, asks] }) => [name.firstChild.innerText, asks.innerText]);
+"""
 SEEN = "return document.getElementById('gangs').checkVisibility()"
 TEXT = "return document.getElementById(arguments[0]).innerText"
 LAST_IS_IN_SIGHT = """
@@ -63,13 +68,28 @@ def test_a_gang_that_starts_moves_on_before_the_eyes_of_viewers(page, stage):
         stage.add_member(f"llama-{number}", "llama", 2, 80_000, gate=GATE_ADMISSION)
     page.wait("the gang to be complete", lambda: llama(page)[3].startswith("waiting for room"))
     assert llama(page)[4] == "Waiting for a plan for 2 x 78.2 GiB."
-    page.wait(
-        "its pods", lambda: "it is a member of gang llama." in page.waiting.get("llama-0", "")
-    )
+    page.wait("its row", lambda: llama(page)[4] in page.waiting.get("Gang llama", ""))
+    assert not any(name.startswith("llama-") for name in page.waiting)
     for number in range(2):
         stage.add_member(f"llama-{number}", "llama", 2, 2048, on="gke-t4-06", card=number)
     page.wait("it to be placed", lambda: llama(page)[3].startswith("placed"))
     assert page.is_the_first
+
+
+def test_a_gang_of_64_is_one_row_among_the_pending_pods_and_names_its_members(page, stage):
+    for number in range(64):
+        stage.add_member(f"w-{number}", "large", 64, 80_000, gate=GATE_ADMISSION)
+    title = "return document.getElementById('waiting-title').innerText"
+    page.wait("its pods", lambda: page.run(title) == "Pending pods 68, 64 in 1 gang")
+    assert [name for name in page.waiting if name.startswith("w-")] == []
+    row = next(asks for name, asks in page.run(ASKS) if name == "Gang large")
+    assert row.startswith("64 pods · 5,000 GiB in all")
+    page.filter("large")
+    page.wait("its row alone", lambda: list(page.waiting) == ["Gang large"])
+    assert page.run(title) == "Pending pods 64 of 68, 64 in 1 gang"
+    page.open("pod=default/w-7")
+    page.wait("the others", lambda: "other Pending pods of gang large: w-0" in page.detail)
+    assert "and 43 more" in page.detail
 
 
 def test_the_filter_finds_gangs_too(page):

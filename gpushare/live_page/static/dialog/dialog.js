@@ -69,7 +69,8 @@ export class Dialog {
     this.#explain(pending);
     const { key, found } = this.#explained;
     const explained = key === this.pod ? found : null;
-    this.#fill([pending, explained], () => pendingParts(pending, explained));
+    const mates = this.store.mates(pending);
+    this.#fill([pending, explained, mates.map((each) => each.key)], () => pendingParts(pending, explained, mates));
   }
 
   // Ask why a pod is Pending, again after its reason has changed.

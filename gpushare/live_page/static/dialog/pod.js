@@ -1,10 +1,11 @@
 // What the dialog says about a pod: where it runs, or why it is Pending and what would help.
 
 import { element, link, table } from "../dom.js";
-import { age, counted, exactly, freeGiB, neededGiB } from "../format.js";
+import { age, counted, exactly, freeGiB, gangName, neededGiB, number } from "../format.js";
 import { reason, requested } from "../lists/pod-row.js";
 import { computing, exact, held, usedBy, whyNotMeasured } from "./node.js";
 
+const MATES_SHOWN = 20;
 const GROUP_SHOWN = 5; // nodes with the same reason
 
 export function runningParts(share, node, key, measured) {
@@ -36,8 +37,8 @@ export function runningParts(share, node, key, measured) {
   return parts;
 }
 
-// `found` is the explanation; null until it arrives.
-export function pendingParts(pod, found) {
+// `found` is the explanation; null until it arrives. `mates` are the other Pending pods of its gang.
+export function pendingParts(pod, found, mates) {
   const why = element("p", "why", `Pending: ${found?.says || reason(pod)}`);
   const asks = element("p", "quiet", [
     `requests ${requested(pod)}`,
@@ -45,13 +46,20 @@ export function pendingParts(pod, found) {
     pod.created && `pending for ${age(pod.created, pod.now)}`,
   ].filter(Boolean).join(" · "));
   asks.title = exactly(pod.units, pod.unit);
-  const parts = [why, asks];
+  const parts = [why, asks, ...others(pod, mates)];
   if (found?.queue) parts.push(element("p", "quiet", found.queue.text));
   if (found?.problem) parts.push(element("p", "quiet", `More is not known: ${found.problem}`));
   if (!found || found.problem) return parts;
   parts.push(...helping(found, pod));
   parts.push(...nearest(found, pod));
   return parts;
+}
+
+function others(pod, mates) {
+  if (mates.length === 0) return [];
+  const links = mates.slice(0, MATES_SHOWN).flatMap((each) => [" ", link({ pod: each.key }, "", each.name)]);
+  const more = mates.length > MATES_SHOWN ? ` and ${number(mates.length - MATES_SHOWN)} more` : "";
+  return [element("p", "quiet", `other Pending pods of gang ${gangName(pod.gang)}:`, [...links, more])];
 }
 
 // Return what makes room: pods that are evicted for it, a place that fits now, or pods whose end

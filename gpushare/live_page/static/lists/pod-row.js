@@ -1,7 +1,7 @@
-// The row of a Pending pod: what it requests, since when, and why it is Pending.
+// The row of a Pending pod, or of the Pending members of a gang: what it requests, since when, and why it is Pending.
 
 import { attribute, element, set } from "../dom.js";
-import { age, exactly, number, onEach } from "../format.js";
+import { age, counted, exactly, neededGiB, number, onEach } from "../format.js";
 
 const LETTER = 6.4; // pixels; wider than most
 const REASON_LINES = 8;
@@ -19,15 +19,16 @@ export function showPod(row, pod) {
     for (const cell of [...row.children].slice(1)) cell.setAttribute("role", "gridcell");
   }
   const [name, asks, why] = row.children;
-  set(name.children[0], pod.name);
+  set(name.children[0], pod.members ? `Gang ${pod.name}` : pod.name);
   set(name.children[1], pod.namespace);
   const waited = pod.created && age(pod.created, pod.now);
   const place = pod.place && `position ${number(pod.place)}`;
-  set(asks, [requested(pod), waited, place].filter(Boolean).join(" · "));
+  const asked = pod.members ? `${counted(pod.members.length, "pod")} · ${neededGiB(pod.mib)} in all` : requested(pod);
+  set(asks, [asked, waited, place].filter(Boolean).join(" · "));
   attribute(asks, "title", exactly(pod.units, pod.unit));
   set(why, reason(pod));
   row.classList.toggle("refused", pod.state === "refused");
-  const spoken = [pod.key, requested(pod), place && `${place} in the queue`, reason(pod)];
+  const spoken = [pod.members ? `gang ${pod.namespace}/${pod.name}` : pod.key, asked, place && `${place} in the queue`, reason(pod)];
   attribute(row, "aria-label", spoken.filter(Boolean).join(", "));
 }
 
