@@ -33,11 +33,7 @@ KINDS = (
 )
 POLICY = "secondScheduler.setSchedulerName=policy"  # automatic from Kubernetes 1.36 on
 LABEL = "kubectl label node gpu-1 gpu-2 gpushare=true"
-# The documents name a registry.
-PUBLISHED = "oci://registry.example.com/team/charts/gpushare"
-
-
-INSTALL, MIGRATE, README = "docs/install.md", "docs/migrate.md", "README.md"
+INSTALL, MIGRATE, EKS = "docs/install.md", "docs/migrate.md", "docs/platforms/eks.md"
 OPTIONS, UPGRADE = "docs/installation-options.md", "docs/upgrade.md"
 OLDER = """
 apiVersion: apps/v1
@@ -130,8 +126,7 @@ class Follow:
             "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
             "KUBECONFIG": str(self._cluster.kubeconfig),
         }
-        local = commands.replace(PUBLISHED, "daemonset/chart")
-        shell = ["bash", "-o", "pipefail", "-ec", local]
+        shell = ["bash", "-o", "pipefail", "-ec", commands]
         return run(shell, cwd=self._folder, env=env, seconds=120)
 
 
@@ -270,7 +265,9 @@ def test_the_api_server_takes_what_the_values_of_a_platform_render(follow: Follo
 
 
 def test_the_documented_commands_install_and_upgrade_it(control_plane: Cluster, follow: Follow):
-    follow.run(block("sh", "helm install", README))
+    page = commands(block("sh", "helm install", EKS))
+    (install,) = [each for each in page if each.startswith("helm install")]
+    follow.run(f"{install} --create-namespace\n{LABEL}")
     installed = there(control_plane)
     assert "deployment.apps/gpushare-scheduler" in installed
     await_plugins(control_plane)
