@@ -52,6 +52,8 @@ _NAMES: Final = {
 class PendingPod(msgspec.Struct):
     """``units`` are of all ``cards`` together, 0 if the request cannot be read.
 
+    A simulation's pod with whole GPUs has ``cards`` and no units.
+
     ``state``: waiting, gated, ending, or refused whatever GPUs there are. ``why`` continues ``POD
     is Pending:``; ``by`` is its source, gpushare or kube-scheduler; both are empty before
     kube-scheduler has tried the pod. ``reasons`` are gpushare's, to number of nodes. ``gang`` is

@@ -34,9 +34,10 @@ class Kind(msgspec.Struct, rename="camel", frozen=True):
 
 
 def kinds_of(pods: Iterable[Pod]) -> tuple[Kind, ...]:
-    """Return the commonest kinds in falling order of pods, and the largest one if it is another.
+    """Return the commonest kinds in falling order of pods, the largest, and that with least.
 
-    Pods whose request no node can grant have no kind.
+    Less than that of a GPU is of no use to any of the pods. Pods whose request no node can grant
+    have no kind.
     """
     found: dict[tuple[int, int], Counter[tuple[str, str]]] = {}
     for pod in pods:
@@ -48,8 +49,12 @@ def kinds_of(pods: Iterable[Pod]) -> tuple[Kind, ...]:
     kinds = [_kind(*size, workloads) for size, workloads in found.items()]
     kinds.sort(key=lambda kind: (-kind.pods, -_units(kind), kind.cards))
     largest = max(kinds, key=_units, default=None)
+    least = min(kinds, key=lambda kind: (kind.units_per_card, kind.cards), default=None)
     chosen = kinds[:COMMONEST]
-    return tuple(chosen if largest is None or largest in chosen else [*chosen, largest])
+    for each in (largest, least):
+        if each is not None and each not in chosen:
+            chosen.append(each)
+    return tuple(chosen)
 
 
 def valid_amounts(pod: Pod) -> Request | None:

@@ -28,8 +28,11 @@ def rows_of(lefts: Sequence[Left], kinds: Sequence[Kind], unit_mib: int) -> Iter
     used = [f"{100 * left.used / left.units:.1f}%" if left.units else "-" for left in lefts]
     yield "GPU memory used", used
     yield "GPUs entirely free", [left.free_cards for left in lefts]
-    yield "fragmentation", [f"{100 * left.fragmentation:.1f}%" for left in lefts]
     if kinds:
+        yield (
+            "free, but too little for any pod",
+            [free_gib(left.unusable * unit_mib) for left in lefts],
+        )
         yield "GPUs with free memory, but too little for", ()
     for place, kind in enumerate(kinds):
         cells = [_cell(left.too_little[place], unit_mib) for left in lefts]

@@ -173,7 +173,8 @@ class _Builder:
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
         self.scenario.namespaces = self._namespaces.events()
         if self._has_pods and not self.scenario.namespaces and not self._places_again:
-            self.scenario.lacks_namespaces = any(not each.pod.node for each in self.scenario.pods)
+            placed = (each.pod for each in self.scenario.pods if not each.pod.node)
+            self.scenario.lacks_namespaces = not all(map(waits_for_whole_gpus, placed))
         with_pods = {event.pod.metadata.namespace for event in self.scenario.pods}
         for each in self.scenario.namespaces:
             if each.namespace.quota is not None and each.namespace.name not in with_pods:

@@ -79,8 +79,8 @@ class WhyWaits:
         )
         pod = pods[0].event.pod
         if gpus_of(pod):
-            text = _why_no_whole_gpus(self._cluster, pod)
-            return view.Waiting(names, pod.priority, 0, 0, 0, "", text, {}, (), 0, own=text)
+            text, cards = _why_no_whole_gpus(self._cluster, pod), gpus_of(pod)
+            return view.Waiting(names, pod.priority, 0, cards, 0, "", text, {}, (), 0, own=text)
         said, group = run_all(self._sentences.parts(pod)), self._gangs.of(pod)
         gang = group.key.name if group is not None else ""
         if not says and asks_for_share(pod):
@@ -175,11 +175,13 @@ class WhyWaits:
 
 def _why_no_whole_gpus(cluster: SimulatedCluster, pod: Pod) -> str:
     """Say why a pod waits that requests whole GPUs, which are not placed here."""
-    text = f"requests {counted(gpus_of(pod), 'whole GPU')}, not {RESOURCE_MEMORY}"
+    wanted = gpus_of(pod)
+    text = f"requests {counted(wanted, 'whole GPU')}"
     idle = cluster.idle_whole_gpus()
     if not idle:
-        return f"{text}: no node offers whole GPUs"
+        return f"{text}, which no node offers, not {RESOURCE_MEMORY}"
     most = max(idle.values())
-    if most < gpus_of(pod):
-        return f"{text}: at most {most} {'is' if most == 1 else 'are'} idle on one node"
-    return f"{text}: whole GPUs are not simulated ({counted(most, 'idle one')} on one node)"
+    there = f"{most} {'are' if most > 1 else 'is'} idle on one node"
+    if not most:
+        return f"{text}; none is idle"
+    return f"{text}; at most {there}" if most < wanted else f"{text}; {there} (CPU is not checked)"

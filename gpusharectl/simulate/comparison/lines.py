@@ -1,14 +1,15 @@
 """Format a comparison of policies for a terminal (pure)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.text.counted import counted
-from gpusharectl.policies.table import Row, largest_difference, rows_of, table
+from gpusharectl.policies.kinds import Kind
+from gpusharectl.policies.table import Row, largest_difference, named, rows_of, table
 from gpusharectl.simulate import view
-from gpusharectl.simulate.comparison.runs import Comparison
+from gpusharectl.simulate.comparison.runs import Comparison, PolicyView
 
 
 def draw(found: Comparison) -> Iterator[Text]:
@@ -29,7 +30,10 @@ def draw(found: Comparison) -> Iterator[Text]:
     names = [each.policy for each in last.policies]
     yield from table(names, list(_rows(found)))
     lefts = [each.left for each in last.policies]
-    if sentence := largest_difference(names, lefts, found.kinds, found.unit_mib):
+    sentence = largest_difference(names, lefts, found.kinds, found.unit_mib)
+    if len({_sizes(each) for each in last.policies}) > 1:
+        sentence = _who_waits(last.policies, found.unit_mib)  # who runs decides what is left
+    if sentence:
         yield Text()
         yield Text(sentence)
     for text in found.ignored:
@@ -45,4 +49,24 @@ def _rows(found: Comparison) -> Iterator[Row]:
             what = "at the end" if is_last else "when most is requested"
             yield f"-- {what} ({view.clock(moment.at)})", ()
         yield "pods Pending", [each.pending for each in moment.policies]
+        kinds = {_size(kind): kind for each in moment.policies for kind in each.waiting}
+        counts = [{_size(kind): kind.pods for kind in each.waiting} for each in moment.policies]
+        for size, kind in kinds.items():
+            yield f"  {named(kind, found.unit_mib)}", [each.get(size, 0) for each in counts]
         yield from rows_of([each.left for each in moment.policies], found.kinds, found.unit_mib)
+
+
+def _who_waits(policies: Sequence[PolicyView], unit_mib: int) -> str:
+    texts = []
+    for each in policies:
+        names = ", ".join(named(kind, unit_mib) for kind in each.waiting) or "no pod"
+        texts.append(f"{each.policy} leaves {names} Pending")
+    return f"{'; '.join(texts)}."
+
+
+def _sizes(found: PolicyView) -> frozenset[tuple[int, int]]:
+    return frozenset(map(_size, found.waiting))
+
+
+def _size(kind: Kind) -> tuple[int, int]:
+    return kind.units_per_card, kind.cards

@@ -13,15 +13,20 @@ from gpushare.placement.rank import Policies
 from gpusharectl.policies.kinds import Kind, kinds_of, valid_amounts
 from gpusharectl.policies.left import Left, left_on
 from gpusharectl.simulate import view
+from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import Scenario
 
 
 class PolicyView(msgspec.Struct, rename="camel", frozen=True):
-    """The number of ``pending`` pods with a policy, and what it leaves."""
+    """The number of ``pending`` pods with a policy, and what it leaves.
+
+    ``waiting`` has their commonest kinds, with their pods.
+    """
 
     policy: str
     pending: int
+    waiting: tuple[Kind, ...]
     left: Left
 
 
@@ -105,4 +110,5 @@ def _view(run: Run, kinds: Sequence[Kind]) -> PolicyView:
     # On other nodes, other systems decide.
     nodes = [name for name in cluster.ledger.nodes() if cluster.others.offered(name) is None]
     left = left_on(cluster.ledger, nodes, kinds)
-    return PolicyView(run.policies.node.value, len(run.waiting), left)
+    waiting = [pod for pod in run.waiting if not gpus_of(pod)]  # no policy places whole GPUs
+    return PolicyView(run.policies.node.value, len(waiting), kinds_of(waiting), left)

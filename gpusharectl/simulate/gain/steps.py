@@ -63,7 +63,7 @@ def begin(scenario: Scenario, policies: Policies, needs: Needs) -> Begun:
     if found is None:
         nothing = None if run.cluster.sharing() else run
         return Begun(Run(scenario, policies), needs, nothing)
-    played = scenario
+    played = replace(scenario, titles={0: TODAY})
     if found.shared is not None:
         played = _today_and_shared(scenario, found.shared)
     return Begun(Run(played, policies), needs, run, found)

@@ -2,12 +2,14 @@
 
 import signal
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
 from localcluster.wait import patient
 from tests.browser import Page, chromium
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM
+from tests.unit.gpusharectl.simulate import dumps
 
 pytestmark = pytest.mark.integration
 
@@ -31,16 +33,23 @@ def driver(browser):
         yield made
 
 
+@contextmanager
+def playing(driver, *files):
+    words = [*ENDS_BY_SIGINT, *PROGRAM, "simulate", *files, "--serve", "--port=0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            made = Page(driver, process.stdout.readline().strip().removesuffix(PAGE))
+            yield made
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert made.complaints() == []
+        assert process.wait(timeout=patient(60)) == 0
+
+
 @pytest.fixture
 def page(driver):
-    words = [*ENDS_BY_SIGINT, *PROGRAM, "simulate", "--example", "vllm", "--serve", "--port=0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        url = process.stdout.readline().strip()
-        made = Page(driver, url.removesuffix(PAGE))
+    with playing(driver, "--example", "vllm") as made:
         yield made
-        assert made.complaints() == []
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=patient(60)) == 0
 
 
 def where(page):
@@ -77,14 +86,47 @@ def test_the_url_of_a_longer_simulation_leads_to_the_steps_of_this_one(page):
     page.wait("the step before", lambda: where(page).startswith("step 2"))
 
 
+def test_a_cluster_that_does_not_share_its_gpus_is_shown_today_and_shared(driver, tmp_path, axe):
+    file = tmp_path / "cluster.json"
+    nodes = [dumps.node(name, 1, labels=dumps.labels(1, 81920)) for name in ("gpu-2", "gpu-10")]
+    pods = [dumps.pod("a", "gpu-2", gpu=1), dumps.pod("b", "gpu-10", gpu=1)]
+    file.write_bytes(dumps.dump(*nodes, *pods, dumps.pod("waits", gpu=1)))
+    with playing(driver, str(file)) as page:
+        page.open()
+        page.wait("today", lambda: where(page) == "step 1 of 2, today")
+        assert "2 pods use 2 of 2 GPUs whole" in happened(page)
+        assert page.waiting == {"waits": "requests 1 whole GPU; none is idle"}
+        page.run(CLICK, "player-last")
+        page.wait("shared", lambda: where(page) == "step 2 of 2, shared by memory")
+        assert "Then 1 GPU could be given back" in happened(page)
+        assert page.waiting == {}
+        assert {"ml/a", "ml/b", "ml/waits"} <= set(page.shares)
+        assert page.violations(axe) == []
+
+
+def test_a_single_step_has_no_buttons(driver, tmp_path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(NOT_SIMULATED)
+    with playing(driver, str(file)) as page:
+        page.open()
+        page.wait("the step", lambda: "n1" in page.nodes)
+        hidden = "return document.getElementById('player-buttons').checkVisibility()"
+        assert not page.run(hidden)
+
+
+def happened(page):
+    return page.run("return document.getElementById('player-happened').innerText")
+
+
 def test_what_is_not_simulated_is_said_before_the_page_is_served(tmp_path):
     file = tmp_path / "cluster.yaml"
     file.write_text(NOT_SIMULATED)
     words = [*ENDS_BY_SIGINT, *PROGRAM, "simulate", str(file), "--serve", "--port=0"]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
-        said = "Not simulated here: resources that no node offers (1 pod).\n"
-        assert process.stderr.readline() == said
+        told = [process.stderr.readline() for _ in range(2)]
+        assert told[0].startswith("Not simulated here: resources that no node offers")
+        assert told[1] == "Note: default/amd: not simulated: amd.com/gpu\n"
         assert PAGE in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=patient(60)) == 0

@@ -33,7 +33,7 @@ export function showPod(row, pod) {
 }
 
 export function requested(pod) {
-  if (!pod.units) return "invalid amount";
+  if (!pod.units) return pod.cards ? counted(pod.cards, "whole GPU") : "invalid amount";
   return onEach(pod.mib / pod.cards, pod.cards);
 }
 

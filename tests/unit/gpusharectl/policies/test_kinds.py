@@ -35,7 +35,7 @@ def test_a_kind_is_named_after_what_a_user_created(made, name):
     assert workload_of(made) == name
 
 
-def test_the_commonest_kinds_and_the_largest_are_named():
+def test_the_commonest_kinds_the_largest_and_the_smallest_are_named():
     pods = [sized(f"{name}-{n}", units) for units, name in enumerate("abcde", 1) for n in range(9)]
     pods += [sized("big", 64, 8), *(sized(f"b-{n}", 3) for n in range(10, 13))]
     pods += [sized("d-9", 4), sized("wrong", 0)]
@@ -45,6 +45,7 @@ def test_the_commonest_kinds_and_the_largest_are_named():
         ("d (4 GiB)", 10),
         ("e (5 GiB)", 9),
         ("big (8 GPUs of 8 GiB)", 1),
+        ("a (1 GiB)", 9),
     ]
 
 

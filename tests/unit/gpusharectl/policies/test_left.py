@@ -54,6 +54,11 @@ def useless(each, cards):
     return [free[index] for index in empty - usable(free) if free[index]]
 
 
+def test_free_memory_that_is_less_than_any_pod_requests_is_counted():
+    found = left_on(ledger(a=[(16, 9), (16, 14), (16, 16)], b=[(16, 13)]), "ab", [kind(8), kind(3)])
+    assert found.unusable == 2
+
+
 def test_a_gpu_that_is_too_small_when_empty_is_not_left_too_small():
     found = left_on(ledger(a=[(4, 1)], b=[(16, 9)], c=[(16, 0)]), "abc", [kind(8)])
     assert found.too_little == (TooLittle(1, 7),)

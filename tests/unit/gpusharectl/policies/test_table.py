@@ -13,7 +13,7 @@ NAMES = ("binpack", "spread")
 
 
 def left(*too_little, free=3):
-    return Left(100, 82, free, 0.25, tuple(TooLittle(gpus, 3 * gpus) for gpus in too_little))
+    return Left(100, 82, free, 5, 0.25, tuple(TooLittle(gpus, 3 * gpus) for gpus in too_little))
 
 
 def test_each_policy_has_a_column():
@@ -22,7 +22,7 @@ def test_each_policy_has_a_column():
         "                                               binpack       spread",
         "GPU memory used                                  82.0%        82.0%",
         "GPUs entirely free                                   3           10",
-        "fragmentation                                    25.0%        25.0%",
+        "free, but too little for any pod                 5 GiB        5 GiB",
         "GPUs with free memory, but too little for",
         "  ml/whisper (8 GiB)                       31 (93 GiB)  24 (72 GiB)",
         "  llama and 2 others (2 GPUs of 40 GiB)      2 (6 GiB)    2 (6 GiB)",

@@ -125,3 +125,32 @@ def test_without_gpus_that_are_shared_by_memory_there_is_nothing_to_compare():
     whole = dumps.dump(dumps.node("n", 8, labels=dumps.labels(8, 81920)))
     told = simulate("-", *BOTH, code=2, stdin=whole.decode())
     assert "no node shares its GPUs by memory" in told
+
+
+def test_whole_gpus_are_compared_as_if_their_pods_requested_what_is_assumed():
+    nodes = [dumps.node(name, 2, labels=dumps.labels(2, 81920)) for name in ("a", "b")]
+    pods = [dumps.pod(f"p-{number}", on, gpu=1) for number, on in enumerate("aabb")]
+    content = dumps.dump(*nodes, *pods, dumps.pod("waits", gpu=1)).decode()
+    told = simulate("-", *BOTH, "--assume-memory", "16", stdin=content)
+    assert "Placed again, by priority and then by age: 4 bound pods." in told
+    rows = {line[:34].strip(): line[34:].split() for line in told.splitlines()}
+    assert rows["pods Pending"] == ["0", "0"]
+    assert rows["GPU memory used"] == ["25.0%", "25.0%"]
+    assert rows["GPUs entirely free"] == ["3", "2"]
+    whole = simulate("-", *BOTH, code=2, stdin=content)
+    assert "Add --assume-memory GIB to compare as if pods with whole GPUs requested it" in whole
+
+
+def test_kinds_of_pods_that_wait_with_only_one_policy_are_named(tmp_path):
+    file = tmp_path / "scene.yaml"
+    pods = [("first", 10), ("second", 10), ("big", 20)]
+    limits = (
+        "{{kind: Pod, metadata: {{name: {}}}, spec: {{containers: [{{name: c, resources: "
+        "{{limits: {{aliyun.com/gpu-mem: {}}}}}}}]}}}}"
+    )
+    nodes = ["{kind: Node, metadata: {name: a}, gpus: 1 x 20}"]
+    nodes.append("{kind: Node, metadata: {name: b}, gpus: 1 x 20}")
+    file.write_text("\n---\n".join([*nodes, *(limits.format(*each) for each in pods)]))
+    told = simulate(str(file), "--policy", "binpack", "--policy", "spread")
+    assert "binpack leaves no pod Pending; spread leaves big (20 GiB) Pending." in told
+    assert "free, but too little for any pod" in told

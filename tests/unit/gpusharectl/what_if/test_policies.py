@@ -64,7 +64,7 @@ def test_the_table_says_what_is_left_for_the_pods_of_the_cluster():
         "pods that fit                                 1 of 1      1 of 1",
         "GPU memory used                                25.0%       25.0%",
         "GPUs entirely free                                 1           0",
-        "fragmentation                                   0.0%        0.0%",
+        "free, but too little for any pod               0 GiB       0 GiB",
         "GPUs with free memory, but too little for",
         "  llama (16 GiB)                           1 (8 GiB)  2 (24 GiB)",
         "  whisper (4 GiB)                                  0           0",
