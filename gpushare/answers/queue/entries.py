@@ -16,14 +16,14 @@ MOST_LISTED: Final = 1000  # in one answer: 0.5 MB
 
 
 class Why(StrEnum):
-    """Why an entry has no room yet. The first ones have a place in the queue.
+    """Why an entry has no room yet. The first ones have a position in the queue.
 
     ``NOT_TRIED``: no plan was made since something changed for it. ``NO_ROOM``: no GPU has room.
-    ``CLAIMS``: GPUs are kept for it as they become free. ``BEHIND_FIRST``: the first entry has no
+    ``CLAIMS``: GPUs are claimed for it. ``BEHIND_FIRST``: the first entry has no
     room, and nothing may pass it. ``NO_RIGHT``: the extender may not remove the gate. The next four
     are about the quota of the namespace, in the words of Limit.
 
-    Without a place: ``STARTING`` has room. ``RESTING`` had room and did not come. ``OTHER_GATE``: a
+    Without a position: ``STARTING`` has room. ``RESTING`` had room and did not come. ``OTHER_GATE``: a
     scheduling gate of others keeps it. ``MEMBERS``: pods of the gang are missing. ``INVALID`` and
     ``BROKEN`` are as of gangs. A pod or gang is INVALID too if no node could grant the request even
     if it were empty, or if the pod's scheduler does not ask the extender.
@@ -47,7 +47,7 @@ class Why(StrEnum):
 
 
 class Claim(msgspec.Struct, rename="camel", frozen=True):
-    """GPUs are kept for the entry as they become free, for ``seconds`` by now.
+    """GPUs have been claimed for the entry for ``seconds``.
 
     It starts when ``pods`` pods that use them have ended. ``nodes`` have the GPUs.
     """
@@ -60,8 +60,8 @@ class Claim(msgspec.Struct, rename="camel", frozen=True):
 class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):
     """A pod, or a gang, that waits.
 
-    ``place`` is 1 for the first; absent without one. ``kind`` is Pod or Gang. ``pods`` are those
-    that wait, and ``units`` what they ask for in all. ``since`` is when the pod, or the first
+    ``place`` is the position, 1 for the first; absent without one. ``kind`` is Pod or Gang. ``pods`` are those
+    that wait, and ``units`` what they request in all. ``since`` is when the pod, or the first
     member, was created. ``reason`` is a Why, and ``waits_for`` says more, as a sentence.
     """
 
@@ -80,9 +80,9 @@ class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class QueueList(msgspec.Struct, rename="camel"):
-    """Entries in the order of their places, then those without one.
+    """Entries in the order of their positions, then those without one.
 
-    ``length`` is the number of places in the whole queue, whatever is listed. ``left_out`` counts
+    ``length`` is the number of positions in the whole queue, whatever is listed. ``left_out`` counts
     entries that are not listed. ``order`` and ``backfill`` are settings of the queue. A unit has
     ``unit_mib`` MiB, 0 from an extender of an earlier version.
     """
@@ -96,7 +96,7 @@ class QueueList(msgspec.Struct, rename="camel"):
 
 
 class QueuePlace(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Where a pod, or its gang, is in the queue: ``place`` of ``length``, absent without one.
+    """The position of a pod, or of its gang: ``place`` of ``length``, absent without one.
 
     The other fields are those of QueueEntry. ``text`` says all of it in a sentence.
     """
@@ -112,7 +112,7 @@ class QueuePlace(msgspec.Struct, rename="camel", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """Numbers for metrics. ``entries`` are those with a place.
+    """Numbers for metrics. ``entries`` are those with a position.
 
     ``pods``, ``units`` and ``oldest_seconds`` are by namespace, of pods that wait for room, members
     of gangs included. ``first_seconds`` is for how long the same entry has been the first one
@@ -130,7 +130,7 @@ class QueueFigures:
 
 
 class QueueStates(Protocol):
-    """What is known about the queue and the quotas now. Places are known to the leader only."""
+    """What is known about the queue and the quotas now. Positions are known to the leader only."""
 
     def over_quota(self, pod: Pod, request: Request) -> OverQuota | None:
         """Return why the quota leaves nothing for a pod; None if it does."""
@@ -153,7 +153,7 @@ class QueueStates(Protocol):
         """Return whether the scheduler of a pod asks the extender about it; True if not known."""
 
     def places(self) -> Generator[None, None, list[list[str]]]:
-        """Return for each place, in order, the uids of its pods: one, or the members of a gang."""
+        """Return for each position, in order, the uids of its pods: one, or the members of a gang."""
 
     def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:
         """Return the quota of a namespace, or of all that say or use something."""

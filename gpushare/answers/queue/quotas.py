@@ -15,8 +15,8 @@ class QuotaView(msgspec.Struct, rename="camel"):
     """A namespace; amounts are units.
 
     ``limit`` is None without a quota for all GPUs, ``models`` has the quotas for models.
-    ``queued``: its pods wait in the queue. ``waiting_pods`` have neither a node nor room that is
-    kept for them, and ask for ``waiting_units``. ``problem`` says why the quota cannot be read, or
+    ``queued``: its pods wait in the queue. ``waiting_pods`` have neither a node nor a
+    reserved GPU, and request ``waiting_units``. ``problem`` says why the quota cannot be read, or
     that the namespace is being deleted: nothing is placed then.
     """
 

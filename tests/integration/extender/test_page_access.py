@@ -35,7 +35,7 @@ def test_lists_and_dialogs(shown, stage, axe):
     for place, wanted in (
         ("node=gke-l4-02", "Really used"),
         ("pod=default/notebook-ines", "Nearest nodes"),
-        (f"pod={share}", "Holds"),
+        (f"pod={share}", "Uses"),
         ("node=unknown", "No node unknown"),
     ):
         shown.open(place)
