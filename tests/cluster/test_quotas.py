@@ -44,7 +44,7 @@ def test_a_pod_over_the_quota_waits_until_pods_end_or_the_quota_is_raised(
     assigned(pods, "first")
     pods.create(pod("second", 100))
     wait_event(pods, "second", OVER_QUOTA.text)
-    await_explained(gpushare, "second", "namespace default uses 100 of its quota of 100 units")
+    await_explained(gpushare, "second", "namespace default uses 100 MiB of its quota of 100 MiB")
     pods.delete("first")
     assigned(pods, "second")
     limit("200,none=1")

@@ -19,14 +19,14 @@ class Why(StrEnum):
     """Why an entry has no room yet. The first ones have a position in the queue.
 
     ``NOT_TRIED``: no plan was made since something changed for it. ``NO_ROOM``: no GPU has room.
-    ``CLAIMS``: GPUs are claimed for it. ``BEHIND_FIRST``: the first entry has no
-    room, and nothing may pass it. ``NO_RIGHT``: the extender may not remove the gate. The next four
-    are about the quota of the namespace, in the words of Limit.
+    ``CLAIMS``: GPUs are claimed for it. ``BEHIND_FIRST``: the first entry has no room, and nothing
+    may pass it. ``NO_RIGHT``: the extender may not remove the gate. The next four are about the
+    quota of the namespace, in the words of Limit.
 
-    Without a position: ``STARTING`` has room. ``RESTING`` had room and did not come. ``OTHER_GATE``: a
-    scheduling gate of others keeps it. ``MEMBERS``: pods of the gang are missing. ``INVALID`` and
-    ``BROKEN`` are as of gangs. A pod or gang is INVALID too if no node could grant the request even
-    if it were empty, or if the pod's scheduler does not ask the extender.
+    Without a position: ``STARTING`` has room. ``RESTING`` had room and did not come.
+    ``OTHER_GATE``: a scheduling gate of others keeps it. ``MEMBERS``: pods of the gang are missing.
+    ``INVALID`` and ``BROKEN`` are as of gangs. A pod or gang is INVALID too if no node could grant
+    the request even if it were empty, or if the pod's scheduler does not ask the extender.
     """
 
     NOT_TRIED = "NotTried"
@@ -60,9 +60,10 @@ class Claim(msgspec.Struct, rename="camel", frozen=True):
 class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):
     """A pod, or a gang, that waits.
 
-    ``place`` is the position, 1 for the first; absent without one. ``kind`` is Pod or Gang. ``pods`` are those
-    that wait, and ``units`` what they request in all. ``since`` is when the pod, or the first
-    member, was created. ``reason`` is a Why, and ``waits_for`` says more, as a sentence.
+    ``place`` is the position, 1 for the first; absent without one. ``kind`` is Pod or Gang.
+    ``pods`` are those that wait, and ``units`` what they request in all. ``since`` is when the pod,
+    or the first member, was created. ``reason`` is a Why, and ``waits_for`` says more, as a
+    sentence.
     """
 
     namespace: str
@@ -82,9 +83,9 @@ class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):
 class QueueList(msgspec.Struct, rename="camel"):
     """Entries in the order of their positions, then those without one.
 
-    ``length`` is the number of positions in the whole queue, whatever is listed. ``left_out`` counts
-    entries that are not listed. ``order`` and ``backfill`` are settings of the queue. A unit has
-    ``unit_mib`` MiB, 0 from an extender of an earlier version.
+    ``length`` is the number of positions in the whole queue, whatever is listed. ``left_out``
+    counts entries that are not listed. ``order`` and ``backfill`` are settings of the queue. A unit
+    has ``unit_mib`` MiB, 0 from an extender of an earlier version.
     """
 
     entries: list[QueueEntry]
@@ -153,7 +154,7 @@ class QueueStates(Protocol):
         """Return whether the scheduler of a pod asks the extender about it; True if not known."""
 
     def places(self) -> Generator[None, None, list[list[str]]]:
-        """Return for each position, in order, the uids of its pods: one, or the members of a gang."""
+        """Return the uids of the pods at each position, in order: one, or a gang's members."""
 
     def quotas(self, namespace: str = "") -> Generator[None, None, QuotaList]:
         """Return the quota of a namespace, or of all that say or use something."""
