@@ -71,7 +71,7 @@ def read(file: str, content: bytes) -> Iterator[Document]:
     Raises SettingsError with file and line for invalid YAML, duplicate keys, and documents that
     are not objects.
     """
-    sent = _sent_as_json(content)
+    sent = _sent_as_json(file, content)
     if sent is not None:
         yield Document(file, sent, content)
         return
@@ -142,17 +142,21 @@ def _root_of_json(content: bytes) -> yaml.Node | None:
     return root
 
 
-def _sent_as_json(content: bytes) -> dict[str, Any] | None:
+def _sent_as_json(file: str, content: bytes) -> dict[str, Any] | None:
     """Return what an API server sent as JSON; None if it is anything else.
 
     It has no slips of the pen to look for, and of a large cluster has 100 MB: this needs a tenth of
-    the time and memory of YAML.
+    the time and memory of YAML. Raises SettingsError if the JSON has no end.
     """
     if not content[:100].lstrip().startswith(b"{"):
         return None
     try:
         found = _decode_json(content)
-    except UNDECODABLE:
+    except UNDECODABLE as err:
+        if "truncated" in str(err):
+            size = f"{len(content):,} bytes"
+            text = f"the JSON ends too early, after {size}: was its transfer interrupted?"
+            raise SettingsError(f"{file}: {text}") from err
         return None  # told as invalid YAML, with its line
     return found if isinstance(found, dict) and _is_served(found) else None
 

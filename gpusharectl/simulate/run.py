@@ -104,7 +104,8 @@ class Run:
         """Yield what is not simulated, and may change what these pods get."""
         yield from self.scenario.not_read.lines()
         offered = OfferedResources(event.node for event in self.scenario.nodes)
-        pods = (foreign_resources(event.pod) for event in self.scenario.pods)
+        placed = (event.pod for event in self.scenario.pods if not event.pod.node)
+        pods = map(foreign_resources, placed)
         unknown = sum(not offered.has_all(resources) for resources in pods)
         named = self.scenario.named + Counter({"resources that no node offers": unknown})
         for text, number in sorted(named.items()):

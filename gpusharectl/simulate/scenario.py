@@ -45,6 +45,9 @@ from gpusharectl.simulate.notes import MAX_TEXTS, Notes
 from gpusharectl.simulate.other_systems.other_pods import not_simulated, waits_for_whole_gpus
 
 _BUDGET: Final = "PodDisruptionBudget"
+_AS_IF_SHARED: Final = (
+    "does not share its GPUs by memory yet; pods that request memory are placed there as if it did"
+)
 _QUOTA_OF_NONE: Final = "has a quota, and no pods in the files that request GPU memory"
 _NO_CLASS: Final = (
     "priorityClassName (add the PriorityClass, or write spec.priority; 0 was assumed)"
@@ -171,6 +174,7 @@ class _Builder:
         if self._places_again:
             self.scenario.pods.sort(key=lambda each: each.pod.metadata.creation_timestamp or "~")
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
+        self._note_unshared()
         self.scenario.namespaces = self._namespaces.events()
         if self._has_pods and not self.scenario.namespaces and not self._places_again:
             placed = (each.pod for each in self.scenario.pods if not each.pod.node)
@@ -182,6 +186,13 @@ class _Builder:
         for file in self._used:
             self.scenario.without_effect.pop(file, None)
         return self.scenario
+
+    def _note_unshared(self) -> None:
+        """Name nodes that take pods which request memory only in the simulation."""
+        if any(asks_for_share(event.pod) and not event.pod.node for event in self.scenario.pods):
+            for event in self.scenario.nodes:
+                if event.gpus is not None:
+                    self.scenario.unknown.add(_AS_IF_SHARED, event.node.name)
 
     def _never_start(self, pods: Iterable[Pod]) -> set[GroupKey]:
         """Return the gangs that need more members than exist before one of them is Ready."""

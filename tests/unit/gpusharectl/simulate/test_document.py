@@ -20,11 +20,6 @@ def blocks(language=""):
     return [block.text for block in markdown.blocks(PATH) if block.language == language]
 
 
-def test_the_picture_is_the_one_that_is_printed():
-    [picture] = [block for block in blocks() if block.startswith("── ")]
-    assert picture in simulate("--example", "filter", "--step", "3")
-
-
 def test_the_file_is_one_that_runs():
     text = max(blocks("yaml"), key=len)
     assert "+ train to n1, GPU 0 (8 GiB)" in simulate("-", stdin=text)

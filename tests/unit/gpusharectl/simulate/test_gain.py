@@ -291,6 +291,7 @@ def test_new_pods_of_another_file_are_counted_first(tmp_path):
     )
     shown = simulate("-", str(new), stdin=dump(*whole()).decode())
     assert "+ new to n, GPU 3 (40 GiB)" in shown
+    assert "Note: n: does not share its GPUs by memory yet; pods that request memory" in shown
     assert "3 pods use 3 of 4 GPUs whole. Today 0 more notebooks" in shown
     assert "would fit, and 5 if GPUs" in shown
 

@@ -513,3 +513,9 @@ def test_a_mistyped_annotation_of_a_new_pod_is_named():
     )
     found = Simulated(node("n", 2, labels=labels(2, MIB)), files=[new])
     assert "did you mean gpushare.aliyun.com/card-models?" in found.said
+
+
+def test_a_dump_that_ends_too_early_is_told():
+    content = dump(node("n", 2, labels=labels(2, MIB))).decode()
+    told = simulate("-", stdin=content[:-40], code=2)
+    assert "stdin: the JSON ends too early, after" in told
