@@ -9,6 +9,7 @@ from gpushare.cards.model import BY_POD, FORGET_GONE_SECONDS, Share
 from gpushare.contract import BY_DRIVER, BY_FRAMEWORK, BY_NOTHING
 from gpushare.ledger.accounts import CardAccount, used_by_pods
 from gpushare.ledger.ledger import Ledger
+from gpushare.text.natural import natural
 
 
 class PodUse(msgspec.Struct):
@@ -97,7 +98,7 @@ def view_cluster(ledger: Ledger, problems: Mapping[str, str]) -> Generator[None,
     """
     view = ClusterView([])
     used = {share.node for share in ledger.shares()}
-    for name in sorted({*ledger.nodes(), *problems, *used}):
+    for name in sorted({*ledger.nodes(), *problems, *used}, key=natural):
         yield
         node = view_node(ledger, name, problems.get(name, ""))
         if node is not None:  # it may be deleted since the last step

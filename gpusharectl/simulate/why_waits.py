@@ -184,4 +184,4 @@ def _why_no_whole_gpus(cluster: SimulatedCluster, pod: Pod) -> str:
     there = f"{most} {'are' if most > 1 else 'is'} idle on one node"
     if not most:
         return f"{text}; none is idle"
-    return f"{text}; at most {there}" if most < wanted else f"{text}; {there} (CPU is not checked)"
+    return f"{text}; at most {there}" if most < wanted else f"{text}, not placed here; {there}"

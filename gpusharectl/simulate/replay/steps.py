@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gpushare.answers import explain, inspect
 from gpushare.answers.gangs import list_gangs
@@ -13,6 +14,7 @@ from gpushare.live_page.history import Sample, steps_event
 from gpushare.placement.rank import Policies
 from gpushare.process.time_slices import run_all
 from gpusharectl.simulate import view
+from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import Scenario
 from gpusharectl.simulate.world import SimulatedWorld
@@ -94,9 +96,13 @@ class Replay:
         pod = self._run.pod(namespace, name)
         if pod is None:
             return None
-        reasons = next((each.reasons for each in step.waiting if _has(each, namespace, name)), {})
+        group = next((each for each in step.waiting if _has(each, namespace, name)), None)
+        reasons = group.reasons if group is not None else {}
         asked = explain.Asked(0.0, 0.0, sum(reasons.values()), reasons)
-        return run_all(explain.explain(world, pod, asked, now=0.0, shown=shown))
+        found = run_all(explain.explain(world, pod, asked, now=0.0, shown=shown))
+        if group is not None and gpus_of(pod):  # explain knows nothing of whole GPUs
+            return replace(found, says=group.sentence)
+        return found
 
     def _go(self, number: int) -> view.Step:
         if self._shown is not None and number < self._shown.number:

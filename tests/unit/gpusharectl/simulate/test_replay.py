@@ -13,6 +13,7 @@ from gpusharectl.simulate.replay.server import application
 from gpusharectl.simulate.replay.steps import Replay
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
+from tests.unit.gpusharectl.simulate import dumps
 
 PREFIX = "/gpushare-scheduler"
 
@@ -105,3 +106,12 @@ async def test_only_pages_of_this_server_can_ask():
         ):
             async with client.session.get(page, headers=headers) as answer:
                 assert answer.status == status
+
+
+def test_a_pod_that_is_pending_for_a_whole_gpu_is_explained_as_in_the_list():
+    made = dumps.node("n", 1, labels=dumps.labels(1, 81920)), dumps.pod("a", "n", gpu=1)
+    content = dumps.dump(*made, dumps.pod("waits", gpu=1))
+    replay = Replay(build(read("f.json", content)), Policies())
+    [pod] = received(replay, 1)["pods"].values()
+    assert (pod["units"], pod["cards"], pod["why"]) == (0, 1, "requests 1 whole GPU; none is idle")
+    assert replay.explained(1, "ml", "waits", 5).says == pod["why"]
