@@ -267,6 +267,7 @@ class Run:
         """Place what has room, in order; return whether pods were evicted for it."""
         refused: set[bytes] = set()  # within one step free units only decrease
         has_evicted = False
+        self._preempting.failed = 0
         self.cluster.learn()
         order = self._order(pods)
         while (found := order.pop()) is not None:
@@ -281,7 +282,6 @@ class Run:
                 self._place(at, each, bound)
             elif self._preempt(at, Ask(each.event.pod.uid, (each.event.pod,), 1)):
                 has_evicted = True
-                refused.clear()
             else:
                 refused.add(each.kind)
         return has_evicted

@@ -255,7 +255,10 @@ class SimulatedCluster:
 
     def sharing(self) -> list[str]:
         """Return the names of the nodes that share GPUs, or try to, in order."""
-        return sorted({*self.ledger.nodes(), *self.closed}, key=natural)
+        return sorted(self.sharing_names(), key=natural)
+
+    def sharing_names(self) -> set[str]:
+        return {*self.ledger.nodes(), *self.closed}
 
     def idle_whole_gpus(self) -> dict[str, int]:
         """Return by node that offers whole GPUs how many of them new pods could have."""

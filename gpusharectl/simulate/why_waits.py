@@ -112,7 +112,7 @@ class WhyWaits:
         full = over or cluster.quotas.why_not(pod, request)
         nodes: tuple[view.NodeWhy, ...] = ()
         if isinstance(full, Reason):
-            reasons, left = {full.text: len(cluster.sharing())}, 0
+            reasons, left = {full.text: len(cluster.sharing_names())}, 0
         else:
             self._update(before, pod, request, full)
             numbers = Counter(each.text for each in before.nodes.values())
@@ -142,7 +142,7 @@ class WhyWaits:
         changed = changes.since(before.seen) if is_known else None
         verdicts, asked = cluster.verdicts(request), requests_of(pod)
         barred = cluster.namespace_use.nodes_with(full)
-        for name in cluster.sharing() if changed is None else changed:
+        for name in cluster.sharing_names() if changed is None else changed:
             account = cluster.ledger.account(name)
             if account is None and name not in cluster.closed:
                 before.nodes.pop(name, None)

@@ -56,7 +56,7 @@ class SimulatedWorld:
         return self._cluster.node(name)
 
     def node_names(self) -> set[str]:
-        return set(self._cluster.sharing())
+        return self._cluster.sharing_names()
 
     def why_closed(self, node: str) -> Reason | None:
         return self._cluster.closed.get(node)
