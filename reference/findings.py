@@ -15,26 +15,26 @@ _PAGE: Final = "troubleshooting.md"
 _RULES: Final = Path(__file__).resolve().parent.parent / "monitoring" / "rules.yaml"
 
 
-def about(anchor: str, *names: str) -> str:
-    """Return which alerts link to a section of the page, and why and fix of findings."""
-    alerts = [
-        f"`{rule['alert']}`"
-        for rule in _alerts()
-        if rule["annotations"]["runbook_url"] == manual(f"{_PAGE}#{anchor}")
-    ]
-    lines = [paragraph(f"{', '.join(alerts)}:")] if alerts else []
-    return "\n\n".join([*lines, *(_entry(KINDS[name]) for name in names)])
+def about(*names: str) -> str:
+    """Return why and fix of findings."""
+    return "\n\n".join(_entry(KINDS[name]) for name in names)
 
 
 def names() -> str:
-    """Return the names of all findings, by severity, with links to what says more."""
+    """Return the names of all findings, by severity, and of alerts, with links to what says more."""
     lines = []
     for severity in (Severity.PROBLEM, Severity.WARNING):
         kinds = sorted(
             (each for each in KINDS.values() if each.severity is severity),
             key=lambda each: each.name,
         )
-        lines.append(paragraph(f"{severity.capitalize()}s: {', '.join(map(_linked, kinds))}."))
+        found = (_linked(each.name, each.page) for each in kinds)
+        lines.append(paragraph(f"{severity.capitalize()}s: {', '.join(found)}."))
+    alerts = (
+        _linked(each["alert"], each["annotations"]["runbook_url"].removeprefix(manual("")))
+        for each in _alerts()
+    )
+    lines.append(paragraph(f"Alerts: {', '.join(alerts)}."))
     return "\n\n".join(lines)
 
 
@@ -48,6 +48,6 @@ def _entry(kind: FindingKind) -> str:
     return paragraph(f"`{kind.name}`: {kind.why}. Fix: {fix}.")
 
 
-def _linked(kind: FindingKind) -> str:
-    page = kind.page.removeprefix(_PAGE)
-    return f"[`{kind.name}`]({page})" if page else f"`{kind.name}`"
+def _linked(name: str, page: str) -> str:
+    target = page.removeprefix(_PAGE)
+    return f"[`{name}`]({target})" if target else f"`{name}`"
