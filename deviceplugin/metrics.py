@@ -17,7 +17,7 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 CALLS: Final = Counter(
     "gpushare_deviceplugin_calls",
-    "Calls of the kubelet: ok or error.",
+    "Calls of the kubelet.",
     ["call", "outcome"],
 )
 CALL_SECONDS: Final = Histogram(
@@ -28,8 +28,7 @@ CALL_SECONDS: Final = Histogram(
 )
 FOUND: Final = Counter(
     "gpushare_deviceplugin_pods_found",
-    "How the pod of a call of Allocate was found: only, continued, newest, watch, checkpoint, or "
-    "later (when it starts).",
+    "How the pod of a call of Allocate was found. later: when it starts.",
     ["how"],
 )
 IDS_OFF_CARD: Final = Counter(
@@ -42,17 +41,16 @@ REFUSED_CONNECTIONS: Final = Counter(
 )
 REGISTRATIONS: Final = Counter(
     "gpushare_deviceplugin_registrations",
-    "Registrations with the kubelet: ok or error.",
+    "Registrations with the kubelet.",
     ["outcome"],
 )
 REGISTERED: Final = Gauge(
     "gpushare_deviceplugin_registered",
-    "1 while the kubelet reads the plugin's device list, otherwise 0.",
+    "1 while the kubelet reads the plugin's device list.",
 )
 LOST: Final = Counter(
     "gpushare_deviceplugin_registrations_lost",
-    "Registrations that ended: kubelet (it restarted), socket (it was deleted), stream (it was "
-    "closed).",
+    "Registrations that ended. socket: it was deleted; stream: it was closed.",
     ["cause"],
 )
 CRASHES: Final = Gauge(
@@ -94,11 +92,11 @@ LIST_DEVICES: Final = Gauge(
 )
 LIST_BYTES: Final = Gauge(
     "gpushare_deviceplugin_list_bytes",
-    "Bytes of the device list, if all devices were unhealthy; the kubelet's limit is 4194304.",
+    "Bytes of the device list; the kubelet's limit is 4194304.",
 )
 LIST_REFUSED: Final = Gauge(
     "gpushare_deviceplugin_list_refused",
-    "1 if the memory unit is too small for the node, which then offers nothing.",
+    "1 if the memory unit is too small for the node.",
 )
 LIST_WARNINGS: Final = Gauge(
     "gpushare_deviceplugin_list_warnings",
@@ -108,30 +106,28 @@ LIST_WARNINGS: Final = Gauge(
 )
 INJECTION: Final = Gauge(
     "gpushare_deviceplugin_injection",
-    "1 for the way in which new containers get their GPU: cdi, runtime or runtime-cdi.",
+    "1 for the way in which new containers get their GPU.",
     ["injection"],
 )
 BINDING: Final = Gauge(
     "gpushare_deviceplugin_binding",
-    "1 for the binding of new containers: late or early.",
+    "1 for the binding of new containers.",
     ["binding"],
 )
 CARDS: Final = Gauge(
     "gpushare_deviceplugin_cards",
-    "GPUs of the node: healthy, unhealthy, mig or unreadable.",
+    "GPUs of the node.",
     ["health"],
 )
 CARD_STATE: Final = Gauge(
     "gpushare_deviceplugin_card_state",
-    "1 for the state of a GPU: healthy, suspect, unhealthy, recovering, gone or mig. Reasons: "
-    "xid, advice (of the driver), rows, repair and ecc (of its memory), lost, gone, unreadable, "
-    "duplicate (its UUID), silent (it hangs), earlier (before the plugin started).",
+    "1 for the state of a GPU. Reasons: advice (of the driver), rows, repair and ecc (of its "
+    "memory), duplicate (its UUID), silent (it hangs), earlier (before the plugin started).",
     ["card", "state", "reason"],
 )
 FAILING_QUERIES: Final = Gauge(
     "gpushare_deviceplugin_failing_queries",
-    "1 for a query of NVML that keeps failing for a GPU, which is offered without it "
-    "(CardQueryFails).",
+    "1 for a query of NVML that keeps failing for a GPU (CardQueryFails).",
     ["card", "query"],
 )
 EVENT_CARDS: Final = Gauge(

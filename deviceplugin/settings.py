@@ -96,8 +96,8 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--memory-limit",
         "auto",
         (
-            "Whether the driver limits each container to its share: where it can (auto), nowhere "
-            "(off), or always (require; a node that cannot takes no pods)."
+            "Whether the driver limits each container to its share: where it can (auto), nowhere, "
+            "or always (require; other nodes take no pods)."
         ),
         get_args(MemoryLimitFlag),
     ),
@@ -120,9 +120,8 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         "--inject",
         "auto",
         (
-            "How containers get access to GPUs: with the CDI edits of NVIDIA's files (cdi; needs "
-            "late binding), or through NVIDIA's runtime, by UUID (runtime) or by names of CDI "
-            "devices that it generates (runtime-cdi). auto uses what the node has."
+            "How containers get access to GPUs: by NVIDIA's CDI files (cdi; needs late binding), "
+            "or NVIDIA's runtime, with UUIDs (runtime) or names of CDI devices (runtime-cdi)."
         ),
         get_args(InjectFlag),
     ),
@@ -162,7 +161,7 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
     (
         "--node-address",
         "127.0.0.1",
-        "Address of the kubelet. Also NODE_ADDRESS, from the downward API's status.hostIP.",
+        "Address of the kubelet. Also NODE_ADDRESS.",
         (),
     ),
     ("--kubelet-port", "10250", "HTTPS port of the kubelet.", ()),

@@ -30,7 +30,9 @@ def common_options() -> str:
     names: dict[str, list[str]] = {}
     for left, right in _common():
         names.setdefault(right, []).append(f"`{left}`")
-    return table(("option", "meaning"), *((", ".join(each), right) for right, each in names.items()))
+    return table(
+        ("option", "meaning"), *((", ".join(each), right) for right, each in names.items())
+    )
 
 
 def _common() -> list[tuple[str, str]]:

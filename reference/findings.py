@@ -21,7 +21,7 @@ def about(*names: str) -> str:
 
 
 def names() -> str:
-    """Return the names of all findings, by severity, and of alerts, with links to what says more."""
+    """Return the names of findings, by severity, and of alerts, with links to what says more."""
     lines = []
     for severity in (Severity.PROBLEM, Severity.WARNING):
         kinds = sorted(

@@ -24,8 +24,12 @@ def extender() -> str:
 
 def plugin() -> str:
     flags = options_of(command(), "gpushare-deviceplugin")
-    rows = [(f"`{left.removesuffix(' VALUE')}`", right) for left, right in flags]
-    return table(("flag", "meaning"), *rows)
+    rows = [
+        (f"`{left.removesuffix(' VALUE')}`", default.rstrip("]"), meaning)
+        for left, right in flags
+        for meaning, _, default in (right.partition(" [default: "),)
+    ]
+    return table(("flag", "default", "meaning"), *rows)
 
 
 def _section(kind: inspect.Type, given: dict[str, Any], indent: str) -> Iterator[str]:
@@ -73,8 +77,6 @@ def _comment(kind: inspect.Type, said: str) -> str:
         values = list(map(str, kind.values))
         if not all(each in said for each in values):
             return ": ".join(filter(None, (said, ", ".join(values))))
-    if isinstance(kind, inspect.IntType) and said:
-        return f"{said} ({kind.ge}-{kind.le})"
     return said
 
 

@@ -31,7 +31,7 @@ class CardCollector(Collector):
         )
         healthy = GaugeMetricFamily(
             "gpushare_card_healthy",
-            "1 if a GPU is healthy, so that pods can be placed.",
+            "1 if a GPU is healthy.",
             labels=_LABELS,
         )
         inventory = self._cards.inventory

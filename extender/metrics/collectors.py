@@ -45,7 +45,7 @@ _GAUGES: Final = {
     ),
     "gpushare_extender_pending_least_units": (
         "Units of the smallest request of a pending pod about which kube-scheduler calls the "
-        "extender; 0 if there is none."
+        "extender."
     ),
     "gpushare_gangs": (
         "Gangs by phase. Only the leader knows plans: on other replicas, a gang that starts may be "
@@ -56,32 +56,26 @@ _GAUGES: Final = {
         "The longest time for which members of a gang have been bound without its minimum."
     ),
     "gpushare_plans": (
-        "Holds (units that are reserved for a gang or gated pod) and claims (units that become its "
-        "when others have ended)."
+        "Holds (reserved for a gang or gated pod) and claims (its when others have ended)."
     ),
     "gpushare_queue_claimed_idle_units": (
-        "Units that stay idle until all that the first of the queue has claimed is free; on "
-        "the leader."
+        "Units that stay idle until all that the first of the queue has claimed is free."
     ),
-    "gpushare_extender_preemptors": (
-        "Pods and gangs for which other pods are being evicted now; on the leader."
-    ),
+    "gpushare_extender_preemptors": "Pods and gangs for which other pods are being evicted now.",
     "gpushare_ledger_audit_longest_pause_seconds": (
-        "The longest time for which an audit has blocked everything else since the start."
+        "The longest time for which an audit has blocked everything else."
     ),
 }
 _COUNTERS: Final = {
     "gpushare_over_cards": "Times that the pods of a GPU came to use more units than it has.",
     "gpushare_units_freed_silently": (
-        "Times that units of a node became free without a pod event, because a reserve, hold "
-        "or claim expired."
+        "Times that units became free without a pod event, because a reserve, hold or claim "
+        "expired."
     ),
     "gpushare_ledger_differences": (
         "Differences that audits found between the extender's counts and the pods: each is a bug."
     ),
-    "gpushare_ledger_audits": (
-        "Audits, in which all counts are compared with the pods: one a minute."
-    ),
+    "gpushare_ledger_audits": "Audits, in which all counts are compared with the pods.",
 }
 _LABELS: Final = {
     "gpushare_extender_waiting_pods_by_reason": "reason",
@@ -165,9 +159,8 @@ class StateCollector(Collector):
         )
         restarts = CounterMetricFamily(
             "gpushare_extender_watch_restarts",
-            "Watches that ended. Normal causes: ended (by the API server) and expired. Others: "
-            "silent (nothing came for 90 s), behind (a known change is missing for 5 s), refused, "
-            "lost (the connection).",
+            "Watches that ended. ended and expired are normal; silent: nothing came for 90 s; "
+            "behind: a known change is missing for 5 s.",
             labels=("resource", "cause"),
         )
         for resource, watch in self._watches.items():
@@ -187,8 +180,7 @@ class StateCollector(Collector):
         )
         yield GaugeMetricFamily(
             "gpushare_extender_metrics_longest_pause_seconds",
-            "The longest time for which rendering metrics has blocked everything else since the "
-            "start.",
+            "The longest time for which rendering metrics has blocked everything else.",
             value=self._nodes.longest_pause,
         )
 

@@ -6,11 +6,9 @@ from prometheus_client import Counter, Gauge, Histogram
 
 REQUESTS: Final = Counter(
     "gpushare_extender_requests",
-    "Calls. Outcomes of filter: some or none (nodes fit), retried, not_watched (the pod is not "
-    "known yet). preempt: some or none (proposals stay). bind: bound, no_room, refused, elsewhere "
-    "(bound already), gone, unknown (no answer from the API server). admission and gating: "
-    "changed, unchanged. Otherwise: the HTTP status. A call forwarded to the leader counts on "
-    "both replicas.",
+    "Calls. Outcomes: some or none (nodes or proposals are left), not_watched (the pod is not "
+    "known yet), elsewhere (bound already), unknown (no answer from the API server). A call "
+    "forwarded to the leader counts on both replicas.",
     ("verb", "outcome"),
 )
 SECONDS: Final = Histogram(
@@ -22,14 +20,12 @@ SECONDS: Final = Histogram(
 
 EVICTIONS: Final = Counter(
     "gpushare_extender_evictions",
-    "Pods evicted because their decision cannot be kept, by reason. CardOverbooked: a GPU "
-    "was given out twice. GangBroken: a gang did not get its minimum.",
+    "Pods evicted because their decision cannot be kept.",
     ("reason",),
 )
 RELEASES: Final = Counter(
     "gpushare_extender_releases",
-    "Attempts to release a gated pod: released, gone, conflict (changed by others), "
-    "refused (by a right or policy), unknown (tried again).",
+    "Attempts to release a gated pod. refused: by a right or policy; unknown: tried again.",
     ("outcome",),
 )
 
@@ -40,8 +36,7 @@ REFUSED_CONNECTIONS: Final = Counter(
 )
 FORWARDED: Final = Counter(
     "gpushare_extender_forwarded",
-    "Calls forwarded to the leader, by its HTTP status, or no_leader, silent_leader (it "
-    "answered no call before), no_answer.",
+    "Calls forwarded to the leader, by HTTP status. silent_leader: it answered no call before.",
     ("outcome",),
 )
 VIEWERS: Final = Gauge("gpushare_extender_viewers", "Connected live pages.")
@@ -55,8 +50,7 @@ BROKEN_GANGS: Final = Counter(
 )
 PLANS: Final = Counter(
     "gpushare_extender_gang_plans",
-    "Plans for gangs and gated pods: fits, no_room, given_up (too many combinations, or members of "
-    "too many kinds).",
+    "Plans for gangs and gated pods. given_up: too many combinations, or kinds of members.",
     ("outcome",),
 )
 PLAN_SECONDS: Final = Histogram(
@@ -66,8 +60,8 @@ PLAN_SECONDS: Final = Histogram(
 )
 PREEMPTION_PLANS: Final = Counter(
     "gpushare_extender_preemption_plans",
-    "Searches for pods to evict: victims, ending (pods that end anyway suffice), "
-    "no_victims (no eviction helps), given_up (too many combinations).",
+    "Searches for pods to evict. ending: pods that end anyway suffice; given_up: too many "
+    "combinations.",
     ("outcome",),
 )
 PREEMPTION_VICTIMS: Final = Counter(
@@ -75,10 +69,8 @@ PREEMPTION_VICTIMS: Final = Counter(
 )
 PREEMPTION_VETOES: Final = Counter(
     "gpushare_extender_preemption_vetoes",
-    "Rejected proposals of kube-scheduler's preemption: no_room, breaks_gang (it would "
-    "fall below its minimum), member_of_gang (the pod waits for its gang), own_eviction, "
-    "room_is_made (already), smaller (the extender evicts a less important or smaller "
-    "pod), no_victims, fits (without eviction), over_quota, request (unreadable).",
+    "Rejected proposals of kube-scheduler's preemption. smaller: the extender evicts a less "
+    "important or smaller pod.",
     ("reason",),
 )
 PREEMPTIONS_IN_VAIN: Final = Counter(
@@ -87,8 +79,7 @@ PREEMPTIONS_IN_VAIN: Final = Counter(
 )
 WAKE_UPS: Final = Counter(
     "gpushare_extender_wake_ups",
-    "Waiting pods changed so that kube-scheduler tries them again: poked, or refused by "
-    "the API server.",
+    "Waiting pods changed so that kube-scheduler tries them again.",
     ("outcome",),
 )
 

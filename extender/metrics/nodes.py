@@ -24,7 +24,7 @@ SLICE_SECONDS: Final = 0.002
 _JOINED_AT_ONCE: Final = 500
 
 OF_NODES: Final = {
-    "gpushare_node_unit_bytes": "Bytes of one unit on a node: multiply units by it.",
+    "gpushare_node_unit_bytes": "Bytes of one unit on a node.",
     "gpushare_node_units": "Units of all GPUs of a node.",
     "gpushare_node_used_units": (
         "Units used by the bound pods of a node, as many as they requested."

@@ -12,22 +12,16 @@ OF_QUEUED_NAMESPACES: Final = {
         "The quota of a namespace for all GPUs. (others): the sum of all namespaces after "
         "500, of times the longest."
     ),
-    "gpushare_namespace_quota_used_units": (
-        "Units that count against the quota: those of pods until they are gone, and reserved ones."
-    ),
-    "gpushare_namespace_waiting_pods": "Pods of a namespace that wait in the queue; on the leader.",
-    "gpushare_namespace_waiting_units": (
-        "Units that the waiting pods of a namespace request; on the leader."
-    ),
+    "gpushare_namespace_quota_used_units": "Units that count against the quota of a namespace.",
+    "gpushare_namespace_waiting_pods": "Pods of a namespace that wait in the queue.",
+    "gpushare_namespace_waiting_units": "Units that the waiting pods of a namespace request.",
     "gpushare_namespace_oldest_waiting_seconds": (
-        "How long the oldest waiting pod of a namespace has waited; on the leader."
+        "How long the oldest waiting pod of a namespace has waited."
     ),
 }
 OF_QUEUE: Final = {
-    "gpushare_queue_entries": "Pods and gangs that have a position in the queue; on the leader.",
-    "gpushare_queue_first_seconds": (
-        "How long the same pod or gang has been first without room; on the leader."
-    ),
+    "gpushare_queue_entries": "Pods and gangs that have a position in the queue.",
+    "gpushare_queue_first_seconds": "How long the same pod or gang has been first without room.",
     "gpushare_unreadable_quotas": "Namespaces whose quota cannot be read: their pods wait.",
 }
 

@@ -88,12 +88,7 @@ class GangSettings(Section, frozen=True):
 
     complete_seconds: Annotated[
         int,
-        Meta(
-            ge=10,
-            le=86_400,
-            description="from the first bound member to the minimum; a PodGroup may say up to ten "
-            "times as much",
-        ),
+        Meta(ge=10, le=86_400, description="from the first bound member to the minimum"),
     ] = 300
     zone_roles: Annotated[
         tuple[ZoneRoleSetting, ...],
@@ -110,8 +105,8 @@ class QueueSettings(Section, frozen=True):
     order: Annotated[
         Literal["fair", "fifo"],
         Meta(
-            description="of equal priority, fair: the namespace that uses the smallest part of its "
-            "quota first; fifo: the oldest first"
+            description="of equal priority, the namespace that uses the smallest part of its quota "
+            "first (fair), or the oldest (fifo)"
         ),
     ] = "fair"
     backfill: Annotated[
@@ -223,9 +218,8 @@ class SchedulerSettings(Section, frozen=True):
     added_affinity: Annotated[
         AddedAffinity | None,
         Meta(
-            description="of NodeAffinityArgs, its required part: "
-            "{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
-            "[{matchExpressions: [...], matchFields: [...]}]}}"
+            description="of NodeAffinityArgs, its part "
+            "{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [...]}}"
         ),
     ] = None
 
@@ -318,10 +312,7 @@ class Configuration(Section, frozen=True):
     ] = True
     scheduler_names: Annotated[
         tuple[NotEmpty, ...],
-        Meta(
-            description="the profiles of kube-scheduler that call the extender; nothing is "
-            "reserved, released or evicted for pods of others"
-        ),
+        Meta(description="the profiles of kube-scheduler that call the extender"),
     ] = SCHEDULER_NAMES
     policy: Policy = Policy()
     gangs: GangSettings = GangSettings()

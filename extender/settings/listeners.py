@@ -134,8 +134,7 @@ class Listen(Section, frozen=True):
         Meta(
             ge=0,
             le=MAX_PORT,
-            description="Aliyun gpushare's, if deciding.port is the default: kube-schedulers are "
-            "configured anew after an upgrade; 0: off",
+            description="Aliyun gpushare's, also served if deciding.port is the default; 0: off",
         ),
     ] = FORMER_EXTENDER_PORT
 
