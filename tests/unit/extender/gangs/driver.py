@@ -1,5 +1,6 @@
 """A cluster in memory and a kube-scheduler of a few lines, for the leader's work on gangs."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from extender.gangs.planning import GangPlanning
 from extender.settings.configuration import GangSettings, Policy
 from extender.watch.cluster import ClusterWatch
 from extender.wire import BindingArgs
+from gpushare.groups.reasons import BEING_PLANNED
 from gpushare.objects.model import Node, Pod
 from tests.builders import node
 from tests.fakes.clock import FakeClock
@@ -70,11 +72,17 @@ class GangCluster:
         self.add(changed(self.kube.pods[name], DELETED))
 
     async def offered(self, name: str, nodes: Iterable[str] | None = None) -> tuple[list[str], str]:
-        """Return the nodes that filter offers, and one of the reasons for the others."""
+        """Return the nodes that filter offers, and one of the reasons for the others.
+
+        Asks again while a plan takes longer than an answer may, as on a busy machine.
+        """
         asked = list(self.nodes if nodes is None else nodes)
-        found = await self.answers.filter(self.kube.pods[name], asked)
-        texts = [*found.failed.values(), *found.final.values()]
-        return found.fitting, texts[0] if texts else ""
+        while True:
+            found = await self.answers.filter(self.kube.pods[name], asked)
+            texts = [*found.failed.values(), *found.final.values()]
+            if BEING_PLANNED.text not in texts:
+                return found.fitting, texts[0] if texts else ""
+            await asyncio.sleep(0)
 
     async def is_retried(self, name: str) -> bool:
         """Return whether kube-scheduler tries the pod again even if nothing changes."""
