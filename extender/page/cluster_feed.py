@@ -174,13 +174,12 @@ class ClusterFeed(Feed):
         if self._sentences.has(pod) or self._sentences.cost < MOST_COST:
             only = pod.metadata.namespace
             view.why, view.by = (yield from self._sentences.of(pod)), "gpushare"
-            unnamed = yield from self._sentences.of(pod, only)
-            unnamed_own = ""
+            unnamed = replace(view, why=(yield from self._sentences.of(pod, only)))
             if view.gang:
                 view.own = (yield from self._sentences.parts(pod)).own
-                unnamed_own = (yield from self._sentences.parts(pod, only)).own
+                unnamed.own = (yield from self._sentences.parts(pod, only)).own
             self._owed.discard(pod.uid)
-            return replace(view, why=unnamed, own=unnamed_own) if unnamed != view.why else None
+            return unnamed if unnamed != view else None
         self._owed.add(pod.uid)
         condition = pod.condition("PodScheduled")
         if condition is not None:

@@ -6,7 +6,7 @@ that accepts nothing for too long is disconnected.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -29,6 +29,21 @@ HEARTBEAT_SECONDS: Final = 15.0
 REVIEW_SECONDS: Final = 15.0  # between two checks of the viewer's right; answers are cached
 SEND_SECONDS: Final = 10.0  # for an event, before a receiver that does not accept it is dropped
 STOP_SECONDS: Final = 1.0
+
+
+class _Right:
+    """Checks a viewer's right again every REVIEW_SECONDS; ``permit`` is None if none is needed."""
+
+    def __init__(self, permit: Callable[[], Awaitable[object]] | None) -> None:
+        self._permit = permit
+        self._checked_at = asyncio.get_running_loop().time()
+
+    async def check(self) -> None:
+        """Raise Denied if the viewer does not have the right now, or that is not known."""
+        now = asyncio.get_running_loop().time()
+        if self._permit is not None and now - self._checked_at >= REVIEW_SECONDS:
+            await self._permit()
+            self._checked_at = now
 
 
 class ChangeStreams:
@@ -73,23 +88,28 @@ class ChangeStreams:
         return response
 
     async def _stream(self, request: web.Request, response: web.StreamResponse) -> None:
+        why = "the extender is shutting down"
+        try:
+            await self._tell(request, response)
+        except Denied as err:
+            why = str(err)
+        await self._send(response, last_event(why))
+        await response.write_eof()
+
+    async def _tell(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Send what changes until the extender stops; raise Denied if the right is revoked."""
         loop = asyncio.get_running_loop()
         seen, sampled = NEVER, 0
-        sent_at = reviewed_at = loop.time()
-        permit = request.get(PERMIT)
+        sent_at = loop.time()
+        right, only = _Right(request.get(PERMIT)), request.match_info.get("namespace", "")
         while not self._stopping.is_set():
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError("the viewer hung up")
-            if permit is not None and loop.time() - reviewed_at >= REVIEW_SECONDS:
-                try:
-                    await permit()
-                except Denied as err:
-                    await self._send(response, last_event(str(err)))
-                    break
-                reviewed_at = loop.time()
+            await right.check()
             feed = await self._updated()
             revision = feed.revision
-            for event in feed.events(seen, request.match_info.get("namespace", "")):
+            for event in feed.events(seen, only):
+                await right.check()  # a slow receiver may take minutes for all of them
                 await self._send(response, event)
                 sent_at = loop.time()
             seen = revision
@@ -102,9 +122,6 @@ class ChangeStreams:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UPDATE_SECONDS):
                     await self._stopping.wait()
-        else:
-            await self._send(response, last_event("the extender is shutting down"))
-        await response.write_eof()
 
     async def _updated(self) -> ClusterFeed:
         """Return the feed, at most UPDATE_SECONDS old."""

@@ -7,6 +7,7 @@ import pytest
 from extender.page import streams
 from extender.page.cluster_feed import GANGS_SECONDS, PLACES_SECONDS, ClusterFeed
 from extender.page.rules import CardUsage, NodeUsage, of_namespace
+from extender.server import authorization
 from extender.server.limits import MAX_STREAMS, SHARES
 from gpushare.contract import ANNOTATION_CARDS, LABEL_GANG, LABEL_GANG_MINIMUM
 from gpushare.live_page.feed import CHUNK_BYTES, NEVER
@@ -164,6 +165,30 @@ async def test_a_stream_of_a_namespace_ends_when_its_right_is_revoked(bench, mon
         reviews.may.clear()
         bench.time.now += 3600
         assert b"may not list pods in namespace default" in await answer.content.read()
+
+
+async def test_a_right_that_is_revoked_meanwhile_ends_even_the_first_state(bench, monkeypatch):
+    class Revoked(Reviews):
+        async def request(self, method, path, *, body, seconds):
+            named = [spec.get("resourceAttributes", {}).get("namespace") for _, spec in self.asked]
+            if named.count("default") > 3:
+                self.may.clear()
+            return await super().request(method, path, body=body, seconds=seconds)
+
+    monkeypatch.setattr(streams, "REVIEW_SECONDS", 0.0)
+    monkeypatch.setattr(authorization, "ALLOWED_SECONDS", 0.0)
+    for number in range(200):
+        bench.cluster.node_changed(node(f"n{number}", *[16] * 8))
+    reviews = Revoked()
+    reviews.may = {("alice", "list", "default")}
+    async with (
+        reading(bench, reviews) as client,
+        client.get(f"{PREFIX}/changes/default", headers=bearer("good")) as answer,
+    ):
+        told = await answer.content.read()
+        assert b"event: begin" in told
+        assert b"event: whole" not in told
+        assert b"may not list pods in namespace default" in told
 
 
 async def test_pages_of_namespaces_share_the_limit_of_all_pages(bench):
