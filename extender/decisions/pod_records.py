@@ -14,7 +14,7 @@ from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
 from extender.decisions.callers import Callers
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
-from gpushare.answers.scheduler_message import lacks_sum
+from gpushare.answers.pending.scheduler_message import lacks_sum
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.contract import CONDITION_CARD_USABLE, GATE_ADMISSION, RESOURCE_MEMORY

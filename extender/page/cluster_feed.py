@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import inspect
 from gpushare.answers.gangs import list_gangs
-from gpushare.answers.sentences import Sentences
+from gpushare.answers.pending.sentences import Sentences
 from gpushare.errors import RequestError
 from gpushare.live_page.feed import MOST_GANGS, NEVER, About, Feed, PendingPod
 from gpushare.objects.model import Pod

@@ -23,7 +23,7 @@ from extender.watch.live_pods import PodUse
 from gpushare.annotations import edited_decisions, pod_annotations
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import Phase
-from gpushare.answers.sentences import Sentences
+from gpushare.answers.pending.sentences import Sentences
 from gpushare.clock import Clock
 from gpushare.errors import RequestError
 from gpushare.groups.reasons import TEXTS as OF_GANGS

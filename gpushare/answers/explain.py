@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 
 from gpushare.annotations.pod_annotations import asks_for_share
-from gpushare.answers import pending, what_if
+from gpushare.answers import what_if
 from gpushare.answers.gangs import GangView
 from gpushare.answers.inspect import limit_text
-from gpushare.answers.pending import Known, Pending
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.facts import EVICTING, QUOTA, UNREADABLE, Pending, without_names
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import Known, why_pending
 from gpushare.answers.queue.entries import QueuePlace
 from gpushare.cards.model import BY_POD, Request, Share
 from gpushare.contract import BY_DRIVER
@@ -27,7 +28,7 @@ from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.reasons import NO_CARDS, Reason
 
 NODES_SHOWN: Final = 20
-_WITHOUT_OUTLOOK: Final = frozenset({pending.EVICTING, pending.QUOTA})
+_WITHOUT_OUTLOOK: Final = frozenset({EVICTING, QUOTA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def explain(
         if view.places and view.places[0].problem:
             view.says += f", on which of its GPUs is unknown: {view.places[0].problem}"
         return view
-    view.pending = yield from pending.why_pending(known, pod, gang=view.gang)
+    view.pending = yield from why_pending(known, pod, gang=view.gang)
     view.state, view.says = _state(pod, view), sentence(view.pending)
     view.queue = yield from known.queue.place_of(pod)
     if not asks_for_share(pod):
@@ -230,7 +231,7 @@ def without_names_of_others(view: PodView, namespace: str) -> PodView:
         if victim.namespace != namespace:
             victim.namespace = victim.name = victim.uid = ""
     if view.pending is not None:
-        view.pending = pending.without_names(view.pending, namespace)
+        view.pending = without_names(view.pending, namespace)
         view.says = sentence(view.pending)
     return view
 
@@ -276,7 +277,7 @@ def _distance(node: _Judged) -> tuple[bool, bool, bool, int, str]:
 
 
 def _state(pod: Pod, view: PodView) -> str:
-    if view.pending is not None and view.pending.cause == pending.UNREADABLE:
+    if view.pending is not None and view.pending.cause == UNREADABLE:
         return "refused"
     if pod.metadata.deletion_timestamp is not None:
         return "ending"

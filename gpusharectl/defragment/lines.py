@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from gpushare.answers.pending_text import gpus
+from gpushare.answers.pending.phrases import gpus
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
 from gpusharectl.defragment.rules import Answer, MoveView, Where, title

@@ -10,8 +10,9 @@ import msgspec
 from gpushare.annotations import pod_annotations
 from gpushare.annotations.mistaken_names import hint
 from gpushare.answers import explain as answers
-from gpushare.answers import pending
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.facts import UNSEEN
+from gpushare.answers.pending.of_pod import unseen
+from gpushare.answers.pending.text import sentence
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, RESOURCE_MEMORY
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
 from gpushare.groups.sources import key_of
@@ -136,7 +137,7 @@ def without_nodes(pod: Pod) -> answers.PodView:
     """Return what is known about a pod without any node (pure)."""
     view = run_all(answers.explain(ListedCluster([], [pod]), pod, None, now=0.0))
     if view.pending is not None:
-        view.pending, view.unit_mib = pending.unseen(pod), 0
+        view.pending, view.unit_mib = unseen(pod), 0
         view.says = sentence(view.pending)
     return view
 
@@ -161,7 +162,7 @@ def running(pod: Pod) -> Running | None:
 def add_sentence(found: Explained, pod: Pod, events: Sequence[Event]) -> None:
     """Take the sentence from the pod's last Event if the caller may not read the nodes (pure)."""
     why = found.pod.pending
-    if why is not None and why.cause == pending.UNSEEN:
+    if why is not None and why.cause == UNSEEN:
         said = last_sentences(events).get(pod.uid)
         if said is not None:
             found.pod.says, found.said_at = said

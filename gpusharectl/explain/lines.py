@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from gpushare.answers.explain import CardView, Holder, NodeView, PodView
-from gpushare.answers.pending_text import gpus
+from gpushare.answers.pending.phrases import gpus
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
 from gpushare.text.amounts import Amounts, to_write

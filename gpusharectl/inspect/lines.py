@@ -8,7 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from gpushare.answers.inspect import Device, NodeView, limit_text
-from gpushare.answers.pending_text import gpus
+from gpushare.answers.pending.phrases import gpus
 from gpushare.cards.model import Health
 from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted

@@ -7,9 +7,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpushare.annotations import pod_annotations
-from gpushare.answers.pending import UNSEEN, Known, unseen
-from gpushare.answers.pending_text import joined, sentence
-from gpushare.answers.sentences import Sentences
+from gpushare.answers.pending.facts import UNSEEN
+from gpushare.answers.pending.of_pod import unseen
+from gpushare.answers.pending.sentences import Sentences
+from gpushare.answers.pending.text import joined, sentence
+from gpushare.answers.pending.why import Known
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import run_all

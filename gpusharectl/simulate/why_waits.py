@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpushare.annotations.pod_annotations import asks_for_share
-from gpushare.answers.pending_text import Parts, joined
-from gpushare.answers.sentences import Sentences
+from gpushare.answers.pending.sentences import Sentences
+from gpushare.answers.pending.text import Parts, joined
 from gpushare.cards.model import Request
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.groups.model import GroupKey

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import UnsetType
 from rich.text import Text
 
-from gpushare.answers.pending_text import gpus
+from gpushare.answers.pending.phrases import gpus
 from gpushare.answers.what_if import Answer, GangOutlook, PlaceView, QuotaOutlook, VictimView
 from gpushare.text.amounts import Amounts
 from gpushare.text.counted import counted

@@ -8,10 +8,10 @@ from extender.decisions.queue.standings import Shown, Standings, WaitingGang, Wa
 from extender.decisions.queue.waiting_pods import Kind
 from extender.settings.configuration import QueueSettings
 from gpushare.answers.gangs import GangView, Phase
+from gpushare.answers.pending.sentences import Sentences
 from gpushare.answers.queue import over_quota, text
 from gpushare.answers.queue.entries import Claim, QueueEntry, Why
 from gpushare.answers.queue.over_quota import LIMITS, Limit, OverQuota
-from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod

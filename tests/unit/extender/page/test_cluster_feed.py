@@ -197,7 +197,7 @@ def test_many_different_pods_get_their_sentences_one_update_after_the_other(
     bench, feed, monkeypatch
 ):
     monkeypatch.setattr("extender.page.cluster_feed.MOST_COST", 2)
-    monkeypatch.setattr("gpushare.answers.sentences.MEASURED_COST", 0)
+    monkeypatch.setattr("gpushare.answers.pending.sentences.MEASURED_COST", 0)
     words = "0/1 nodes are available"
     bench.add(*(pending(f"w{units}", units, message=words) for units in range(20, 25)))
     viewer = Viewer(feed).update()

@@ -9,8 +9,8 @@ from extender.gangs.rights import MISSING_SECONDS, PatchRight
 from extender.gates.releaser import Releaser
 from extender.queue.admission import SHOWN_SECONDS, Admission
 from gpushare.answers.gang_text import GATES_STAY
-from gpushare.answers.pending import why_pending
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import why_pending
 from gpushare.contract import ANNOTATION_POKE, ANNOTATION_SLOT, GATE_ADMISSION
 from gpushare.errors import ApiError
 from gpushare.objects.scheduling import SchedulingGate

@@ -8,8 +8,9 @@ import pytest
 from extender.binding.binder import BindRefused
 from extender.decisions.preemption.proposals import Veto
 from gpushare.annotations import inventory
-from gpushare.answers.pending import QUOTA, why_pending
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.facts import QUOTA
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import why_pending
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, GATE_ADMISSION
 from gpushare.errors import NoRoom
 from gpushare.objects.scheduling import SchedulingGate

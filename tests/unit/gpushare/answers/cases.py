@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpushare.answers.pending import Pending, why_pending, without_names
+from gpushare.answers.pending.facts import Pending, without_names
+from gpushare.answers.pending.why import why_pending
 from gpushare.contract import (
     ANNOTATION_CARD_MODELS,
     ANNOTATION_CARDS,

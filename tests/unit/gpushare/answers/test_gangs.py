@@ -5,8 +5,9 @@ import pytest
 from gpushare.answers.explain import explain
 from gpushare.answers.gangs import GangView, Phase, list_gangs
 from gpushare.answers.group_states import GroupStates
-from gpushare.answers.pending import SLOT, why_pending
-from gpushare.answers.sentences import Sentences
+from gpushare.answers.pending.facts import SLOT
+from gpushare.answers.pending.sentences import Sentences
+from gpushare.answers.pending.why import why_pending
 from gpushare.contract import (
     GATE_ADMISSION,
     LABEL_CARD_COUNT,

@@ -5,12 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.answers import gang_text, pending, preemptions
+from gpushare.answers import gang_text, preemptions
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
-from gpushare.answers.pending import why_pending, without_names
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.facts import (
+    BINDING,
+    ENDING,
+    EVICTING,
+    SLOT,
+    UNREADABLE,
+    Pending,
+    without_names,
+)
+from gpushare.answers.pending.sentences import Sentences
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import why_pending
 from gpushare.answers.preemptions import PreemptionFacts
-from gpushare.answers.sentences import Sentences
 from gpushare.contract import GATE_ADMISSION
 from gpushare.groups.model import GroupKey, Source
 from gpushare.ledger.accounts import Reserve
@@ -46,7 +55,7 @@ def cluster_with(facts: PreemptionFacts, *pods: Pod) -> ListedCluster:
     return cluster
 
 
-def why(facts: PreemptionFacts, wanted: Pod, gang: GangView | None = None) -> pending.Pending:
+def why(facts: PreemptionFacts, wanted: Pod, gang: GangView | None = None) -> Pending:
     return run_all(why_pending(cluster_with(facts, wanted), wanted, gang=gang))
 
 
@@ -92,7 +101,7 @@ def test_the_sentence_says_who_is_evicted_how_many_have_ended_and_how_long_it_ta
 
 def test_evictions_are_said_also_of_a_gated_pod_and_of_one_that_would_fit():
     for wanted in (asks(8), replaced(asks(8), "spec", scheduling_gates=gates(GATE_ADMISSION))):
-        assert why(PreemptionFacts(TWO), wanted).cause == pending.EVICTING
+        assert why(PreemptionFacts(TWO), wanted).cause == EVICTING
     other = replaced(asks(8), "spec", scheduling_gates=gates("kueue.x-k8s.io/admission"))
     assert sentence(why(PreemptionFacts(TWO), other)).startswith("about to evict 2 pods")
 
@@ -103,17 +112,17 @@ def gates(*names: str) -> tuple[SchedulingGate, ...]:
 
 def test_what_the_pod_waits_for_next_is_said_before_the_evictions():
     facts, wanted = PreemptionFacts(TWO, 2, begun=True), asks(8)
-    assert why(facts, asks("1.5")).cause == pending.UNREADABLE
+    assert why(facts, asks("1.5")).cause == UNREADABLE
     deleted = annotated(wanted, {}, deletion_timestamp="2026-01-01T00:00:00Z")
-    assert why(facts, deleted).cause == pending.ENDING
+    assert why(facts, deleted).cause == ENDING
     slot = Slot("n", ("GPU-0",), 8, wanted.uid)
     cluster = cluster_with(facts, wanted)
     cluster.ledger.keep(Claim("me", (slot,), 1.0, 9))
-    assert run_all(why_pending(cluster, wanted)).cause == pending.EVICTING
+    assert run_all(why_pending(cluster, wanted)).cause == EVICTING
     cluster.ledger.keep(Hold("me", (slot,), 1.0))
-    assert run_all(why_pending(cluster, wanted)).cause == pending.SLOT
+    assert run_all(why_pending(cluster, wanted)).cause == SLOT
     cluster.ledger.reserve(Reserve(wanted.uid, "ml", "train-big", "n", ("GPU-0",), 8, 0))
-    assert run_all(why_pending(cluster, wanted)).cause == pending.BINDING
+    assert run_all(why_pending(cluster, wanted)).cause == BINDING
 
 
 @given(st.lists(st.sampled_from(["ml", "secret"]), min_size=1, max_size=9))

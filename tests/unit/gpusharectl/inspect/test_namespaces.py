@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpushare.answers import explain
 from gpushare.answers.inspect import view_node
-from gpushare.answers.pending import unseen
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.of_pod import unseen
+from gpushare.answers.pending.text import sentence
 from gpushare.cards.model import Share
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.ledger.accounts import Reserve

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpushare.answers.pending import why_pending
-from gpushare.answers.pending_text import sentence as sentence_of_pod
+from gpushare.answers.pending.text import sentence as sentence_of_pod
+from gpushare.answers.pending.why import why_pending
 from gpushare.answers.queue.over_quota import OverQuota, sentence
 from gpushare.answers.queue.quotas import ModelQuota, QuotaList, QuotaView
 from gpushare.answers.queue.reported import ReportedQuotas

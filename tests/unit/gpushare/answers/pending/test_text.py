@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpushare.answers.pending import unseen, why_pending
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending.of_pod import unseen
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import why_pending
 from gpushare.contract import ANNOTATION_CARD_MODELS
 from gpushare.kube.events import MAX_MESSAGE
 from gpushare.objects.model import PodCondition

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.answers import pending, pending_ends
-from gpushare.answers.pending import Pending, why_pending, without_names
-from gpushare.answers.pending_text import sentence
+from gpushare.answers.pending import ends, facts
+from gpushare.answers.pending.facts import Pending, without_names
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import why_pending
 from gpushare.objects.model import Pod
 from gpushare.placement.trial import look
 from gpushare.process.time_slices import run_all
@@ -28,7 +29,7 @@ def fits(found, wanted: Pod, without=()) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(clusters(), requests)
 def test_it_says_that_a_pod_fits_exactly_if_the_decision_places_it(found, wanted):
-    assert (why(found, wanted).cause == pending.FITS) is fits(found, wanted)
+    assert (why(found, wanted).cause == facts.FITS) is fits(found, wanted)
 
 
 @settings(max_examples=300, deadline=None)
@@ -40,7 +41,7 @@ def test_the_amount_that_it_offers_fits_and_one_unit_more_does_not(found, wanted
     offered = said.fits_if.units // count if said.fits_if is not None else 0
     if offered:
         assert fits(found, asks(offered, count, cpu))
-    if said.cause in {pending.ROOM, pending.CLOSED, pending.TOO_LARGE, pending.EXCLUDED}:
+    if said.cause in {facts.ROOM, facts.CLOSED, facts.TOO_LARGE, facts.EXCLUDED}:
         assert not fits(found, asks(offered + 1, count, cpu))
 
 
@@ -58,7 +59,7 @@ def test_the_end_of_the_pods_that_it_names_makes_room(found, wanted):
 @given(clusters(), requests)
 def test_it_names_one_pod_if_the_end_of_one_makes_room_and_no_more_than_needed(found, wanted):
     said = why(found, wanted)
-    if said.cause != pending.ROOM:
+    if said.cause != facts.ROOM:
         return
     pods = [each.metadata.name for each in found[1]]
     alone = [name for name in pods if fits(found, wanted, [name])]
@@ -74,9 +75,9 @@ def test_it_names_one_pod_if_the_end_of_one_makes_room_and_no_more_than_needed(f
 @given(clusters(), requests, st.integers(0, 3))
 def test_it_says_when_it_has_not_examined_all_pods(found, wanted, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending_ends, "EXAMINED", most)
+        patch.setattr(ends, "EXAMINED", most)
         said = why(found, wanted)
-    if said.cause != pending.ROOM or said.ends_together:
+    if said.cause != facts.ROOM or said.ends_together:
         return
     names = [each.metadata.name for each in found[1]]
     alone = {name for name in names if fits(found, wanted, [name])}
@@ -85,7 +86,7 @@ def test_it_says_when_it_has_not_examined_all_pods(found, wanted, most):
 
 
 def test_all_pods_of_a_full_cluster_are_counted_and_one_that_is_being_deleted_is_named():
-    number = pending_ends.EXAMINED // 5 + 1
+    number = ends.EXAMINED // 5 + 1
     nodes = [node(f"n{place}", 10) for place in range(number)]
     pods = [on(f"p{place}-{each}", 2, f"n{place}") for place in range(number) for each in range(5)]
     pods.append(annotated(pods.pop(), {}, deletion_timestamp="2026-01-01T00:00:00Z"))

@@ -4,8 +4,9 @@ from collections.abc import Generator, Hashable
 from typing import Final
 
 from gpushare.answers.gangs import GangView
-from gpushare.answers.pending import ROOM, Known, Pending, why_pending, without_names
-from gpushare.answers.pending_text import Parts, joined, parts
+from gpushare.answers.pending.facts import ROOM, Pending, without_names
+from gpushare.answers.pending.text import Parts, joined, parts
+from gpushare.answers.pending.why import Known, why_pending
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import requests_of

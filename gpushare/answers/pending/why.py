@@ -1,30 +1,56 @@
 """Find the one cause for which a pod is Pending, and what would help (pure).
 
-``pending_text.sentence`` writes the result for people: explain, the pod's Event, the live page and
+``text.sentence`` writes the result for people: explain, the pod's Event, the live page and
 inspect show the same sentence to callers with the same rights. What the extender does not judge,
 such as volumes or affinity between pods, is left to kube-scheduler, whose message is part of the
 result.
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping
 from operator import and_
-from typing import Final, Protocol, TypeVar
-
-import msgspec
-from msgspec.structs import replace
+from typing import Final, Protocol
 
 from gpushare.annotations import pod_annotations
-from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers import preemptions
 from gpushare.answers.gangs import GangStates, GangView
-from gpushare.answers.pending_ends import Ending, Holders, find_ends
-from gpushare.answers.preemptions import Evicting, PreemptionStates, Victim
+from gpushare.answers.pending.ends import Holders, find_ends
+from gpushare.answers.pending.facts import (
+    BINDING,
+    CLOSED,
+    EVICTING,
+    EXCLUDED,
+    FITS,
+    ISOLATION,
+    MODEL,
+    NO_NODES,
+    QUOTA,
+    RESOURCES,
+    ROOM,
+    SCHEDULER,
+    SETUP,
+    SLOT,
+    TOO_LARGE,
+    TOO_LITTLE,
+    TOO_MANY_CARDS,
+    UNREADABLE,
+    UUIDS,
+    Free,
+    Offer,
+    Pending,
+)
+from gpushare.answers.pending.of_pod import gates, listed, makes_room_on, state, without_memory
+from gpushare.answers.pending.scheduler_message import (
+    brief,
+    message_of,
+    not_judged,
+    silent_scheduler,
+)
+from gpushare.answers.preemptions import PreemptionStates
 from gpushare.answers.queue.entries import QueueStates
 from gpushare.answers.queue.over_quota import OverQuota
-from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request
-from gpushare.contract import BY_DRIVER, GATE_ADMISSION, RESOURCE_MEMORY
+from gpushare.contract import BY_DRIVER, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
@@ -39,35 +65,6 @@ from gpushare.placement.room import NodeRoom
 from gpushare.placement.rooms import Rooms, rooms_of
 from gpushare.preemption.model import PreemptionWorld
 from gpushare.quota.reasons import OVER_MODEL_QUOTA
-
-TOO_LITTLE: Final = "too little allocatable"  # begins a reason of the cause RESOURCES
-_LISTED: Final = 3
-
-# Causes that no event in the cluster ends, except that nodes or GPUs are added or changed.
-UNREADABLE: Final = "request"
-NO_NODES: Final = "noNodes"
-TOO_LARGE: Final = "tooLarge"
-TOO_MANY_CARDS: Final = "tooManyGPUs"
-SETUP: Final = "setup"
-MODEL: Final = "model"
-UUIDS: Final = "uuids"
-ISOLATION: Final = "isolation"
-UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
-SCHEDULER: Final = "scheduler"  # does not ask the extender
-WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
-# States of the pod.
-BINDING: Final = "binding"
-SLOT: Final = "slot"  # kept for it by the plan of its gang
-ENDING: Final = "ending"
-EVICTING: Final = "evicting"  # pods of lower priority, for it
-GATED: Final = "gated"
-QUOTA: Final = "quota"  # of its namespace leaves too little
-# States of the cluster.
-EXCLUDED: Final = "excluded"
-FITS: Final = "fits"
-RESOURCES: Final = "resources"
-CLOSED: Final = "gpusClosed"
-ROOM: Final = "room"
 
 _DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS, ISOLATION})
 
@@ -91,86 +88,6 @@ class Known(Holders, PreemptionWorld, Protocol):
         """Return why filter would reject a node now."""
 
 
-N = TypeVar("N", Ending, Victim)
-
-
-class _View(msgspec.Struct, rename="camel", omit_defaults=True):
-    pass
-
-
-class Free(_View):
-    """The most that is free on each of as many GPUs of one node as the pod wants.
-
-    Without free memory there is neither ``node`` nor ``cards``.
-    ``reserved`` is what is reserved there for other pods. ``limited``: more is free on GPUs that
-    the pod may not use.
-    """
-
-    mib: int = msgspec.field(name="MiB")
-    node: str
-    cards: list[int]
-    reserved_mib: int = msgspec.field(name="reservedMiB", default=0)
-    limited: bool = False
-
-
-class Offer(_View):
-    """The largest request that fits now: ``units`` in all ``containers``, ``mib`` of each GPU."""
-
-    units: int
-    mib: int = msgspec.field(name="MiB")
-    containers: int = 1
-
-
-class Pending(_View):
-    """Why a pod is Pending. Which fields are set depends on ``cause``; all are facts of one moment.
-
-    ``needs_units`` and ``needs_mib`` are of each of ``gpus`` GPUs. ``limit`` is the MiB or the
-    number of GPUs that no node exceeds. ``counts`` are reasons, to numbers of nodes, or of GPUs for
-    ``gpusClosed``; ``barred`` counts in the same way the nodes that have room but may not be used.
-    ``text`` comes from the pod: the error in its request, its models, or kube-scheduler's message.
-    ``fits_if`` and ``ends`` are about GPU memory, and about what pods with GPU memory leave of the
-    rest. ``ends`` names some of ``ends_count`` pods: any one of them, or if ``ends_together`` all
-    of them have to end. ``ends_more``: there may be more such pods.
-    ``not_judged``: what kube-scheduler's last message has besides. ``gates`` are scheduling gates.
-    ``nominated`` is the node where kube-scheduler makes room. ``scheduler`` is the pod's
-    schedulerName while no scheduler has said anything about it. ``gang`` is the pod's gang, whose
-    members start together; everything else is about the pod by itself. ``held``: gpushare's gate
-    keeps it from kube-scheduler, and no other gate. ``gates_stay``: the extender may not remove it.
-    ``evicting`` are the pods of lower priority that the extender evicts for the pod or its gang.
-    ``kept`` are GPUs with room for it that is kept for pods that come before it.
-    ``over_quota``: what the quota of its namespace lacks. ``behind_first``: it must not pass the
-    first in the queue, which has no room. ``can_split``: two GPUs of a node are large enough.
-    """
-
-    cause: str
-    needs_units: int = 0
-    needs_mib: int = msgspec.field(name="needsMiB", default=0)
-    gpus: int = msgspec.field(name="GPUs", default=0)
-    limit: int = 0
-    counts: dict[str, int] = {}
-    barred: dict[str, int] = {}
-    text: str = ""
-    most_free: Free | None = None
-    fits_if: Offer | None = None
-    ends: list[Ending] = []
-    ends_count: int = 0
-    ends_together: bool = False
-    ends_more: bool = False
-    not_judged: str = ""
-    gates: str = ""
-    nominated: str = ""
-    scheduler: str = ""
-    place: Free | None = None
-    kept: Free | None = None
-    gang: GangView | None = None
-    held: bool = False
-    gates_stay: bool = False
-    evicting: Evicting | None = None
-    over_quota: OverQuota | None = None
-    behind_first: bool = False
-    can_split: bool = False
-
-
 def why_pending(
     known: Known, pod: Pod, rooms: Rooms | None = None, gang: GangView | None = None
 ) -> Generator[None, None, Pending]:
@@ -183,7 +100,7 @@ def why_pending(
     facts = known.preemptions.of(pod.uid) if pod.metadata.deletion_timestamp is None else None
     evicting = preemptions.view(facts) if facts is not None else None
     if not pod_annotations.asks_for_share(pod):
-        found = _without_memory(pod, gang, gates_stay=gates_stay)
+        found = without_memory(pod, gang, gates_stay=gates_stay)
         if evicting is not None:
             found.cause, found.evicting = EVICTING, evicting
         return found
@@ -216,63 +133,6 @@ def why_pending(
     return found
 
 
-def _without_memory(pod: Pod, gang: GangView | None, *, gates_stay: bool = False) -> Pending:
-    return Pending(
-        _state(pod) or WITHOUT,
-        text=brief(message_of(pod)),
-        gates=_gates(pod),
-        nominated=_makes_room_on(pod),
-        scheduler=silent_scheduler(pod),
-        gang=gang,
-        held=pod.waits_for_admission,
-        gates_stay=gates_stay,
-    )
-
-
-def _makes_room_on(pod: Pod) -> str:
-    """Return the node where kube-scheduler evicts pods for this one, or an empty string."""
-    return "" if is_nominated(pod) else pod.status.nominated_node_name or ""
-
-
-def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
-    """Return what the pod itself says, for a caller who may not read all nodes and pods.
-
-    Without nodes the unit is not known, and 0.
-    """
-    if not pod_annotations.asks_for_share(pod):
-        return _without_memory(pod, None)
-    try:
-        request = pod_annotations.request_of(pod)
-    except RequestError as err:
-        return Pending(UNREADABLE, text=str(err))
-    return Pending(
-        _state(pod) or UNSEEN,
-        needs_units=request.units_per_card,
-        needs_mib=request.units_per_card * unit_mib,
-        gpus=request.card_count,
-        text=brief(message_of(pod)),
-        gates=_gates(pod),
-        nominated=_makes_room_on(pod),
-        scheduler=silent_scheduler(pod),
-        held=pod.waits_for_admission,
-    )
-
-
-def without_names(found: Pending, namespace: str) -> Pending:
-    """Return the facts without the names of pods outside ``namespace``."""
-
-    def hidden(pods: Iterable[N]) -> list[N]:
-        return [
-            each if each.namespace == namespace else replace(each, namespace="", name="")
-            for each in pods
-        ]
-
-    evicting = found.evicting
-    if evicting is not None:
-        evicting = replace(evicting, pods=hidden(evicting.pods))
-    return replace(found, ends=hidden(found.ends), evicting=evicting)
-
-
 class _Search:
     """Fills ``found``, cause by cause, the most lasting first."""
 
@@ -286,8 +146,8 @@ class _Search:
             needs_units=request.units_per_card,
             needs_mib=request.units_per_card * known.unit_mib,
             gpus=request.card_count,
-            gates=_gates(pod),
-            nominated=_makes_room_on(pod),
+            gates=gates(pod),
+            nominated=makes_room_on(pod),
             scheduler=silent_scheduler(pod),
             held=pod.waits_for_admission,
         )
@@ -295,7 +155,7 @@ class _Search:
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
         self._rooms, found, units = rooms, self.found, self._units
         candidates = [room for room in rooms if room.is_candidate]
-        found.cause = self._never() or _state(self._pod)
+        found.cause = self._never() or state(self._pod)
         if found.cause:
             if found.cause in _DEPEND_ON_AMOUNT:
                 yield from self._offer(candidates)
@@ -356,7 +216,7 @@ class _Search:
             if request.policy.needs_limit and (why := _why_unlimited(readable, request)):
                 found.text = why
                 return ISOLATION
-            found.text = _listed(sorted(request.policy.models))
+            found.text = listed(sorted(request.policy.models))
             return MODEL if request.policy.models else UUIDS
         if all(room.reason is not None and room.closed is None for room in readable):
             found.counts = dict(Counter(r.reason.text for r in readable if r.reason is not None))
@@ -415,7 +275,7 @@ class _Search:
                 lacks[OVER_MODEL_QUOTA.text] += 1
                 found.over_quota = found.over_quota or full[model]
             elif missing:
-                lacks[f"{TOO_LITTLE} {_listed(missing)} is left"] += 1
+                lacks[f"{TOO_LITTLE} {listed(missing)} is left"] += 1
             elif reason is not None or chosen is None:
                 lacks[reason.text if reason is not None else NO_ROOM.text] += 1
             else:
@@ -468,18 +328,6 @@ def _indexes(known: Known, slot: Slot) -> list[int]:
     return [card.index for card in cards if card.uuid in slot.cards]
 
 
-def _state(pod: Pod) -> str:
-    """Return the cause if the pod itself keeps kube-scheduler from trying."""
-    if pod.metadata.deletion_timestamp is not None:
-        return ENDING
-    return GATED if pod.has_foreign_gate else ""
-
-
-def _gates(pod: Pod) -> str:
-    """Return the gates that others remove; the extender removes its own one when there is room."""
-    return _listed([gate for gate in pod.gates if gate != GATE_ADMISSION])
-
-
 def _barred(rooms: Iterable[NodeRoom]) -> dict[str, int]:
     """Count what keeps the pod from these nodes: kube-scheduler's first rule, or our reason."""
     found: Counter[str] = Counter()
@@ -500,10 +348,4 @@ def _why_unlimited(rooms: Iterable[NodeRoom], request: Request) -> str:
         if sum(map(and_, able, large)) >= request.card_count:
             return ""
         whys.update(each.card.why_not_more for each in room.every if each.card.why_not_more)
-    return _listed([why for why, _ in whys.most_common()]) or "no inventory states it"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first names; there may be hundreds, of any length."""
-    shown = ", ".join(names[:_LISTED])
-    return f"{shown} and {len(names) - _LISTED} more" if len(names) > _LISTED else shown
+    return listed([why for why, _ in whys.most_common()]) or "no inventory states it"

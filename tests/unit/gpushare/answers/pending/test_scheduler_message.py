@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.answers.scheduler_message import not_judged
+from gpushare.answers.pending.scheduler_message import not_judged
 from gpushare.placement import reasons
 
 PREEMPTION = "preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."

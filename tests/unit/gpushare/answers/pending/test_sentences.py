@@ -4,10 +4,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.answers import pending_ends
-from gpushare.answers.pending import why_pending
-from gpushare.answers.pending_text import sentence
-from gpushare.answers.sentences import MEASURED_COST, SEARCH_COST, Sentences
+from gpushare.answers.pending import ends
+from gpushare.answers.pending.sentences import MEASURED_COST, SEARCH_COST, Sentences
+from gpushare.answers.pending.text import sentence
+from gpushare.answers.pending.why import why_pending
 from gpushare.placement.rooms import MOST_KINDS, KeptRooms
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
@@ -96,7 +96,7 @@ def test_who_shares_rooms_with_others_does_not_measure_them_again():
 
 
 def test_a_search_for_several_pods_is_bounded_and_costs_more_than_a_sentence():
-    nodes = [node(f"n{number}", 2) for number in range(3 * pending_ends.SEARCHED)]
+    nodes = [node(f"n{number}", 2) for number in range(3 * ends.SEARCHED)]
     pods = [on(f"{each.name}-{number}", 1, each.name) for each in nodes for number in range(2)]
     sentences = Sentences(ListedCluster(nodes, pods))
     wanted, hopeless = asks(2, 1, 0), asks(2, 1, CPU)  # no node has CPU
