@@ -40,8 +40,7 @@ class NamespaceSums:
         """Sum up the shares of one node; an unplaced share counts once."""
         sums = cls()
         for share in shares:
-            units = share.units * (len(share.cards) or 1)
-            sums.used[share.namespace] += units * unit_mib * _MIB
+            sums.used[share.namespace] += share.units_in_all * unit_mib * _MIB
             sums.pods[share.namespace] += 1
         return sums
 

@@ -212,6 +212,11 @@ class Share(msgspec.Struct, gc=False, frozen=True):
         """Return the units that count on every card of the node; 0 unless the share is unplaced."""
         return 0 if self.cards or self.starts_nowhere else self.units
 
+    @property
+    def units_in_all(self) -> int:
+        """Return the units of all its cards together, which the node's sum of units lacks."""
+        return self.units * (len(self.cards) or 1)
+
     def may_use(self, uuid: str) -> bool:
         """Return whether its units count on this card of its node."""
         return uuid in self.cards or self.units_everywhere > 0

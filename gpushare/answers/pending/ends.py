@@ -121,7 +121,7 @@ class _Search:
             is_short = self._is_short(left)
             if not is_short:
                 missing = self._asked.get(RESOURCE_MEMORY, 0) - left.get(RESOURCE_MEMORY, 0)
-                alone = [share for share in alone if share.units * MILLI >= missing]
+                alone = [share for share in alone if share.units_in_all * MILLI >= missing]
                 number += len(alone)
             for share in alone:
                 rank = self._rank(share)

@@ -10,11 +10,12 @@ from gpushare.answers.pending import ends, facts
 from gpushare.answers.pending.facts import Pending, without_names
 from gpushare.answers.pending.text import sentence
 from gpushare.answers.pending.why import why_pending
+from gpushare.contract import ANNOTATION_CARDS
 from gpushare.objects.model import Pod
 from gpushare.placement.trial import look
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
-from tests.builders import annotated, node
+from tests.builders import annotated, node, pod
 from tests.unit.gpushare.answers.clusters import asks, cluster_of, clusters, on, requests
 
 
@@ -93,6 +94,15 @@ def test_all_pods_of_a_full_cluster_are_counted_and_one_that_is_being_deleted_is
     said = run_all(why_pending(ListedCluster(nodes, pods), asks(2, 1, 0)))
     assert (said.ends_count, said.ends_more) == (len(pods), False)
     assert said.ends[0].name == pods[-1].metadata.name
+
+
+def test_a_pod_on_two_gpus_frees_what_it_has_on_both():
+    both = {ANNOTATION_CARDS: "GPU-0,GPU-1"}
+    running = [pod("a", 2, node="n", annotations=both), pod("b", 2, node="n", annotations=both)]
+    cluster = ListedCluster([node("n", 3, 3)], running)
+    said = run_all(why_pending(cluster, asks(2, 2, 0)))
+    assert ([each.name for each in said.ends], said.ends_count) == (["a", "b"], 2)
+    assert not said.ends_together
 
 
 @settings(max_examples=200, deadline=None)
