@@ -26,11 +26,14 @@ class Field:
     place: Path = ()
 
     def at(self, *keys: str) -> "Field":
-        """Return the field below; its value is None if one of the keys is missing."""
-        value = self.value
+        """Return the field below; its value is None if one of the keys is missing.
+
+        Raises Misplaced if the parent of one of them is no mapping.
+        """
+        found = self
         for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return Field(value, (*self.place, *keys))
+            found = Field(found.mapping().get(key), (*found.place, key))
+        return found
 
     def mapping(self) -> Mapping[str, Any]:
         """Return the mapping, empty if absent. Raises Misplaced for another type."""

@@ -119,12 +119,12 @@ def _read(
         found = []
         for each in [one for one in made if one.count] or made[:1]:
             _, labels = each.named(0)
-            inner = each.template.at("metadata").mapping()
+            inner = each.template.at("metadata")
             meta = {
                 "name": name,
                 "namespace": own.at("namespace").value or "",
-                **inner,
-                "labels": {**(inner.get("labels") or {}), **labels},
+                **inner.mapping(),
+                "labels": {**inner.at("labels").mapping(), **labels},
             }
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
             found.append(

@@ -38,18 +38,23 @@ def is_runtime(document: Mapping[str, Any]) -> bool:
 
 
 def as_job_set(train_job: Field, name: str, runtimes: Runtimes) -> Field:
-    """Return the JobSet that Trainer creates. Raises Misplaced if its runtime is not known."""
+    """Return the JobSet that Trainer creates.
+
+    Raises Misplaced if its runtime is not known; places in the runtime are below its runtimeRef.
+    """
     runtime = _runtime(train_job, runtimes)
-    if train_job.at("spec", "podSpecOverrides").value is not None:
-        place = train_job.at("spec", "podSpecOverrides").place
-        raise Misplaced(place, "is not read: write runtimePatches, or write the pods as a Job")
-    spec = Field(runtime).at("spec")
+    overrides = train_job.at("spec", "podSpecOverrides")
+    if overrides.value is not None:
+        text = "is not read: write runtimePatches, or write the pods as a Job"
+        raise Misplaced(overrides.place, text)
+    place = train_job.at("spec", "runtimeRef").place
+    spec = Field(runtime, place).at("spec")
     jobs = [
         dict(_job(each, spec.at("mlPolicy"), train_job, name, spec.at("podGroupPolicy")))
         for each in spec.at("template", "spec", "replicatedJobs").items()
     ]
     inner = {**spec.at("template", "spec").mapping(), "replicatedJobs": jobs}
-    return Field({"kind": "JobSet", "spec": inner}, train_job.at("spec", "runtimeRef").place)
+    return Field({"kind": "JobSet", "spec": inner}, place)
 
 
 def pod_group(
@@ -96,15 +101,15 @@ def _job(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the fields of one of the JobSet's replicated jobs."""
     part = replicated.at("name").text()
-    template = replicated.at("template").mapping()
+    template, place = replicated.at("template").mapping(), replicated.at("template").place
     for patch in _patches(train_job, part):
         template = _merged(template, patch)
-    step = Field(template).at("metadata", "labels", _STEP).value
+    step = Field(template, place).at("metadata", "labels", _STEP).value
     nodes = _nodes(part, str(step), policy, train_job)
-    job: Mapping[str, Any] = Field(template).at("spec").mapping()
+    job: Mapping[str, Any] = Field(template, place).at("spec").mapping()
     if nodes is not None:
         job = {**job, "parallelism": nodes, "completions": nodes}
-    pod = Field(job).at("template").mapping()
+    pod = Field(job, (*place, "spec")).at("template").mapping()
     mpi = policy.at("mpi")
     if step == "trainer" or (mpi.at("runLauncherAsNode").is_true() and part == _NODE):
         pod = _with_resources(pod, train_job.at("spec", "trainer", "resourcesPerNode"))

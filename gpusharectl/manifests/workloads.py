@@ -45,7 +45,8 @@ class Kind(NamedTuple):
 def pods_of(workload: Field, name: str, runtimes: train_jobs.Runtimes) -> tuple[Pods, ...]:
     """Return the pods of a workload of one of KINDS; those of a TrainJob from its runtime.
 
-    Raises Misplaced for a missing template or runtime, and for more than MOST_PODS.
+    Raises Misplaced for a missing template or runtime, for a field of a wrong type, and for more
+    than MOST_PODS.
     """
     kind = KINDS[workload.value["kind"]]
     if kind.group == train_jobs.GROUP:
@@ -61,6 +62,8 @@ def pods_of(workload: Field, name: str, runtimes: train_jobs.Runtimes) -> tuple[
         if left < 0:
             raise Misplaced(template.place, f"more than {MOST_PODS} pods are created: write fewer")
         found.append(pods)
+    if not found:
+        raise Misplaced(workload.at("spec").place, "expected a pod template, found none")
     return tuple(found)
 
 
@@ -82,17 +85,17 @@ def is_suspended(workload: Field) -> bool:
 
 
 def requests_memory(value: Any) -> bool:
-    """Return whether an object has a pod, at any place, that requests GPU memory."""
+    """Return whether an object has a container, at any place, that requests GPU memory.
+
+    Not every kind calls its containers so: only their resources are alike.
+    """
     if isinstance(value, list):
         return any(map(requests_memory, value))
     if not isinstance(value, dict):
         return False
-    containers = Field(value).at("containers").value
-    for each in containers if isinstance(containers, list) else ():
-        resources = Field(each).at("resources")
-        amounts = (resources.at(key).value for key in ("limits", "requests"))
-        if any(isinstance(named, dict) and contract.RESOURCE_MEMORY in named for named in amounts):
-            return True
+    amounts = (value.get(key) for key in ("limits", "requests"))
+    if any(isinstance(each, dict) and contract.RESOURCE_MEMORY in each for each in amounts):
+        return True
     return any(map(requests_memory, value.values()))
 
 

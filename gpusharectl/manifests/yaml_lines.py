@@ -110,10 +110,7 @@ def objects(documents: Iterable[Document]) -> Iterator[Document]:
     Raises SettingsError for an object without a kind.
     """
     for doc in documents:
-        kind = doc.value.get("kind")
-        if not isinstance(kind, str):
-            text = f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
-            raise doc.wrong((), text)
+        kind = _object(doc).value["kind"]
         if kind not in LISTS:
             yield doc
             continue
@@ -125,10 +122,18 @@ def objects(documents: Iterable[Document]) -> Iterator[Document]:
                 raise doc.wrong(("items", number), "expected a Kubernetes object")
             # The items of a PodList have no kind.
             value = {"kind": kind.removesuffix("List"), **item}
-            made = replace(doc, value=value, base=(*doc.base, "items", number))
-            if not isinstance(value["kind"], str):
-                raise made.wrong((), "expected a Kubernetes object with a kind")
-            yield made
+            yield _object(replace(doc, value=value, base=(*doc.base, "items", number)))
+
+
+def _object(doc: Document) -> Document:
+    """Return a document of an object. Raises SettingsError for one without a kind."""
+    kind, metadata = doc.value.get("kind"), doc.value.get("metadata")
+    if not isinstance(kind, str):
+        text = f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
+        raise doc.wrong((), text)
+    if not isinstance(metadata, dict | None):
+        raise doc.wrong(("metadata",), f"expected a mapping, found {metadata!r:.40}")
+    return doc
 
 
 def _root_of_json(content: bytes) -> yaml.Node | None:

@@ -1,1 +1,1 @@
-"""What the documents of a file say of nodes, namespaces and priorities."""
+"""Read nodes, namespaces, priorities and workloads from documents."""

@@ -50,12 +50,13 @@ def read_workload(doc: Document, runtimes: train_jobs.Runtimes) -> Workload:
         made = pods_of(workload, name, runtimes)
         members = sum(each.count for each in made)
         group = train_jobs.pod_group(workload, name, runtimes, members)
+        suspended = is_suspended(workload)
     except Misplaced as err:
         raise doc.wrong(err.place, err.text) from err
     return Workload(
         _created(doc, name, made),
         replace(doc, value=group) if group is not None else None,
-        is_suspended(workload),
+        suspended,
         any(requests_memory(each.template.value) for each in made),
     )
 
@@ -67,12 +68,13 @@ def _created(doc: Document, name: str, made: tuple[Pods, ...]) -> Iterator[Creat
     for each in made:
         template = each.template
         check_keys(doc, kubernetes_keys.TEMPLATE, template)
-        inner = template.at("metadata")
-        if inner.value is not None and not isinstance(inner.value, dict):
-            raise doc.wrong(inner.place, "expected a mapping")
+        try:
+            inner = template.at("metadata").mapping()
+        except Misplaced as err:
+            raise doc.wrong(err.place, err.text) from err
         if not each.count:
             continue
-        own = {**(inner.value or {}), "namespace": namespace, "ownerReferences": owners}
+        own = {**inner, "namespace": namespace, "ownerReferences": owners}
         value = {"metadata": own, "spec": template.value["spec"], "status": None}
         pod = convert(doc, template.place, present(value), Pod)
         for number in range(each.count):

@@ -60,6 +60,10 @@ def test_documents_that_make_no_pods_are_left_out_and_named():
             "replicas: Deployment .*'many'",
         ),
         (
+            "{kind: Job, spec: {template: {metadata: {labels: 5}, spec: {containers: []}}}}",
+            "spec.template.metadata.labels: Job .*expected a mapping, found 5",
+        ),
+        (
             (
                 "{kind: SparkApplication, metadata: {name: s}, spec: {a: {containers: "
                 "[{resources: {limits: {aliyun.com/gpu-mem: 1}}}]}}}"

@@ -125,6 +125,11 @@ def test_the_policy_of_a_runtime_makes_each_job_a_gang_of_all_its_pods():
         ([train_job(ASKS, "Other"), runtime()], "is in no file: write the pods as a Job"),
         ([train_job(ASKS, podSpecOverrides=[]), runtime()], "podSpecOverrides: is not read"),
         ([train_job({"numNodes": "2"}), runtime()], "spec.trainer.numNodes: '2': write a number"),
+        ([train_job(ASKS), runtime(mlPolicy=7)], "runtimeRef.spec.mlPolicy: expected a mapping"),
+        (
+            [train_job(ASKS, runtimePatches=[{"trainingRuntimeSpec": 4}]), runtime()],
+            "spec.runtimePatches[0].trainingRuntimeSpec: expected a mapping, found 4",
+        ),
     ],
 )
 def test_a_job_whose_pods_are_not_known_is_refused(documents, told):

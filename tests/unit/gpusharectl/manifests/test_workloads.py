@@ -195,10 +195,12 @@ PART = "spec.tfReplicaSpecs.Worker"
         (group_set(99_999, 99_999), "more than 100000 pods"),
         (ray(ray_group("a", replicas=99_999, numOfHosts=99_999)), "more than 100000 pods"),
         (job_set({"name": "w"}), "spec.replicatedJobs[0].template.spec.template: is missing"),
-        (job_set("w"), "spec.replicatedJobs[0].name: expected a text"),
+        (job_set("w"), "spec.replicatedJobs[0]: expected a mapping"),
         (document("MPIJob", "kubeflow.org/v2beta1", {"mpiReplicaSpecs": []}), "expected a mapping"),
         (ray(kind="RayJob", path="other"), "spec.rayClusterSpec: is missing"),
         (document("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", None), "is missing"),
+        (document("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", 5), "spec: expected a mapping"),
+        (kubeflow("PyTorchJob", "pytorchReplicaSpec", Worker=1), "expected a pod template"),
     ],
 )
 def test_a_workload_that_cannot_be_read_is_refused_by_its_place(workload, told):

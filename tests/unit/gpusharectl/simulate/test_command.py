@@ -153,6 +153,14 @@ def test_a_workload_that_is_not_read_is_said_first_and_refused_where_all_must_ru
     assert NOT_READ in simulate(str(spark), code=2)
 
 
+def test_a_workload_that_does_not_list_its_containers_is_refused_where_all_must_run(scene):
+    spec = "{predictor: {model: {resources: {limits: {aliyun.com/gpu-mem: 8}}}}}"
+    service = f"kind: InferenceService\nmetadata: {{name: llm}}\nspec: {spec}\n"
+    Path(scene).write_text(f"{SCENE}---\n{service}")
+    told = simulate(scene, "--all-must-run", code=2)
+    assert "InferenceService llm: its pods request GPU memory" in told
+
+
 def test_a_workload_of_a_cluster_needs_not_be_read_if_its_pods_are_in_the_files(scene):
     served = SCENE.replace("{name: first-pod}", "{name: first-pod, uid: v}").replace("12", "4")
     spark = SPARK.replace("name: pi", "name: pi, uid: u")
