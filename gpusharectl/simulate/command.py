@@ -307,6 +307,8 @@ def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document
         found = list(read(file, _content(file)))
         if not found:
             raise SettingsError(f"{file} has no objects: write Nodes, Pods or workloads")
+        if gain_usage.is_answer(found[0].value):
+            raise SettingsError(f"{file} is an answer of Prometheus: write --usage {file}")
         yield from found
 
 

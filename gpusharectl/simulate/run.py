@@ -16,9 +16,7 @@ from msgspec.structs import replace
 
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.gangs import list_gangs
-from gpushare.contract import (
-    GATE_ADMISSION,
-)
+from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
@@ -314,9 +312,8 @@ class Run:
         return ask is not None and ask.least > 0 and self._preempt(at, ask)
 
     def _use(self, at: int, slots: Sequence[Slot]) -> None:
-        queued = {each.event.pod.uid: each for each in self._queue.values()} if slots else {}
         for slot in slots:
-            each = queued[slot.pod_uid]
+            each = self._queue[self._numbers[slot.pod_uid]]
             bound = self.cluster.place_in(each.event.pod, slot)
             self._place(at, each, bound)
             self.gangs.put(bound)

@@ -173,7 +173,7 @@ class SimulatedCluster:
         return max(0, self._room(node)[PODS]) // MILLI
 
     def count(self, pod: Pod) -> None:
-        """Count what a pod requests that comes."""
+        """Add what a new pod requests to the mix."""
         with suppress(RequestError):  # placing it says what is wrong
             self._mix.add(self.request_of(pod), pod.metadata.namespace)
 

@@ -74,7 +74,7 @@ class SimulatedWorld:
         return free_resources(found, used, kept, offered=self._cluster.offered)
 
     def leaving(self, _: str) -> Mapping[str, Requests]:
-        """Return nothing: nobody is evicted in a simulation."""
+        """Return nothing: an evicted pod is gone at once."""
         return {}
 
     @property

@@ -91,10 +91,15 @@ def _moved(found: view.Assumed) -> str:
             return f"No whole GPU has {amount}, the largest has {largest}: {all_keep}"
         return f"No pod is on GPUs with {amount}: {all_keep}"
     pods = "the pod" if one else f"each of the {found.pods} pods"
+    gpus, who = counted(found.gpus, "GPU"), "it" if one else "they"
     return (
         f"{'For example, if' if found.by == By.EXAMPLE else 'If'} {pods} requested "
-        f"{_wanted(found)}{_kept(found)}, {'it' if one else 'they'} would use "
-        f"{counted(found.gpus, 'GPU')} instead of {found.gpus_today}"
+        f"{_wanted(found)}{_kept(found)}, {who} would "
+        + (
+            f"still use {gpus}"
+            if found.gpus == found.gpus_today
+            else f"use {gpus} instead of {found.gpus_today}"
+        )
     )
 
 

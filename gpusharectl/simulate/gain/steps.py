@@ -4,13 +4,12 @@ They are an ordinary scenario. At the second step each pod with whole GPUs is de
 again where it was placed by memory.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec.structs import replace as changed
 
-from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpusharectl.simulate import view
 from gpusharectl.simulate.gain import sentences
@@ -84,12 +83,9 @@ def placed_again(scenario: Scenario, policies: Policies, needs: Needs) -> Scenar
     nodes = [
         replace(each, gpus=None) if each.node.name in whole else each for each in scenario.nodes
     ]
-    again = scenario.placed_again + sum(uid in asking for uid in _bound(scenario.pods))
+    again = sum(bool(each.pod.node) and each.pod.uid in asking for each in scenario.pods)
+    again += scenario.placed_again
     return replace(scenario, nodes=nodes, pods=pods, placed_again=again)
-
-
-def _bound(pods: Iterable[PodEvent]) -> Iterable[str]:
-    return (each.pod.uid for each in pods if each.pod.node)
 
 
 def _is_cluster_as_it_is(scenario: Scenario) -> bool:
@@ -112,8 +108,3 @@ def _today_and_shared(scenario: Scenario, found: Shared) -> Scenario:
     ]
     events += [PodEvent(_THEN, None, pod) for pod in (*found.then, *waiting)]
     return replace(scenario, pods=events, titles={0: TODAY, _THEN: SHARED})
-
-
-def _evicting_none(pod: Pod) -> Pod:
-    """Return the pod as one for which no others are evicted: the gain counts none of these."""
-    return changed(pod, spec=changed(pod.spec, preemption_policy="Never"))

@@ -7,13 +7,15 @@ pod_namespace and pod_name.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from gpushare.errors import UNDECODABLE, SettingsError
 
-QUERY: Final = "max_over_time(DCGM_FI_DEV_FB_USED[7d])"
+_METRIC: Final = "DCGM_FI_DEV_FB_USED"
+QUERY: Final = f"max_over_time({_METRIC}[7d])"
 _LABELS: Final = (
     ("exported_namespace", "exported_pod"),
     ("namespace", "pod"),
@@ -44,14 +46,16 @@ class _Answer(msgspec.Struct):
 def read(name: str, content: bytes) -> dict[str, int]:
     """Return what each pod used of the GPU on which it used most, in MiB, by namespace and name.
 
-    ``name`` is the file's. Raises SettingsError if it has no such answer, a series has no number,
-    or none names a pod.
+    ``name`` is the file's. Raises SettingsError if it has no such answer, a series has no number
+    or is of another metric, or none names a pod.
     """
     found: dict[str, int] = {}
     for series in _series(name, content):
         pod = _pod(series.metric)
         if not pod:
             continue  # a GPU without a pod, or of a process outside Kubernetes
+        if (metric := series.metric.get("__name__", _METRIC)) != _METRIC:
+            raise SettingsError(f"{name}: expected {_METRIC}, found {metric[:63]}")
         pairs = series.values or ([series.value] if series.value is not None else [])
         if not pairs:
             raise SettingsError(f"{name}: the series of pod {pod} has no value")
@@ -63,6 +67,11 @@ def read(name: str, content: bytes) -> dict[str, int]:
             " dcgm-exporter writes them if DCGM_EXPORTER_KUBERNETES is true"
         )
     return found
+
+
+def is_answer(document: Mapping[str, Any]) -> bool:
+    """Return whether a document is an answer of Prometheus and no Kubernetes object."""
+    return "kind" not in document and {"status", "data"} <= document.keys()
 
 
 def _series(name: str, content: bytes) -> list[_Series]:
@@ -95,5 +104,5 @@ def _mib(name: str, pod: str, text: str) -> int:
         value = math.nan
     if not 0 <= value <= _MOST_MIB:
         found = f"{name}: {pod} used {text[:40]!r}"
-        raise SettingsError(f"{found}: expected MiB, as DCGM_FI_DEV_FB_USED is")
+        raise SettingsError(f"{found}: expected MiB, as {_METRIC} is")
     return math.ceil(value)

@@ -22,6 +22,7 @@ RESOURCES: Final = (RESOURCE, RENAMED)
 MIG: Final = "nvidia.com/mig-"
 MAX_GPUS: Final = 64  # of one node
 MAX_REPLICAS: Final = 256
+_DIGITS: Final = 9  # of a label's number: far more than any has
 _LABEL: Final = "nvidia.com/gpu."
 _GKE: Final = "cloud.google.com/gke-"
 _NO_GPU: Final = frozenset({RESOURCE, RENAMED, *hami.RESOURCES})
@@ -223,12 +224,13 @@ def _amount(amounts: dict[str, str | int]) -> int:
 
 
 def _number(node: Node, key: str) -> int:
-    """Return a label's number, 0 if the label is missing; RecordError if it is no number."""
+    """Return a label's number, 0 if the label is missing; RecordError if it is wrong."""
     text = node.labels.get(key)
     if text is None:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):  # noqa: PLR2004 - far above any
-        raise RecordError(f"label {key} is {text[:63]!r}, which is no number")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        wanted = f"a whole number of at most {_DIGITS} digits"
+        raise RecordError(f"label {key} is {text[:63]!r}: expected {wanted}")
     return int(text)
 
 

@@ -71,6 +71,10 @@ def test_a_range_and_promtools_list_are_read_too(told):
         assert "requested the most that it used" in told(content)
 
 
+UTILIZATION = series("notebook", 0, 97)
+UTILIZATION["metric"]["__name__"] = "DCGM_FI_DEV_GPU_UTIL"
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -82,9 +86,16 @@ def test_a_range_and_promtools_list_are_read_too(told):
         (answer({"metric": {"gpu": "0"}, "value": [1, "4"]}), "no series names a pod"),
         (answer({"metric": {"pod": "a", "namespace": "b"}}), "pod b/a has no value"),
         (answer("x"), "expected the JSON of Prometheus'"),
+        (answer(UTILIZATION), "expected DCGM_FI_DEV_FB_USED, found DCGM_FI_DEV_GPU_UTIL"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_told(told, content, why):
     shown = told(content, code=2)
     assert shown.startswith("Error: usage.json: ")
     assert why in shown
+
+
+def test_an_answer_that_is_given_as_a_file_with_objects_is_told(tmp_path):
+    file = tmp_path / "usage.json"
+    file.write_text(json.dumps(answer(*MEASURED)))
+    assert f"write --usage {file}" in simulate("-", str(file), stdin=CLUSTER, code=2)
