@@ -101,7 +101,7 @@ def test_a_pod_that_cannot_be_placed_keeps_its_gpus_whole():
     other = node("other", 1, labels=labels(1, A100, "NVIDIA-H100"))
     made = (unhealthy, other, pod("a", "n", gpu=1), pod("b", "other", gpu=1))
     shown = told(*made, options=("--assume-memory", "8"))
-    assert "(1 without room elsewhere keeps its GPUs whole), they would use 2 GPUs" in shown
+    assert "(1 without room elsewhere keeps its GPUs whole), they would still use 2 GPUs" in shown
     assert "no GPU could be given back, and 9 notebooks of 8 GiB would fit" in shown
 
 
@@ -207,7 +207,7 @@ def test_gated_pods_do_not_start():
 
 def test_one_pod_and_no_pod_are_told_in_right_sentences():
     one = told(*whole(used=1), options=("--assume-memory", "8"))
-    assert "If the pod requested 8 GiB of each GPU, it would use 1 GPU instead of 1." in one
+    assert "If the pod requested 8 GiB of each GPU, it would still use 1 GPU." in one
     none = told(*whole(used=0), pod("waits", gpu=1), options=("--assume-memory", "16"))
     assert (
         "No pod uses a whole GPU, and 1 of 1 Pending pod would start if they requested 16 GiB of "
