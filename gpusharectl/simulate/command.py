@@ -123,7 +123,7 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 @click.option(
     "--all-must-run",
     is_flag=True,
-    help="Exit with 1 if a pod is Pending at the end, with 2 if a workload cannot be simulated.",
+    help="Exit with 1 if a pod is Pending at the end, with 2 if that cannot be simulated.",
 )
 def simulate(
     files: tuple[str, ...],
@@ -197,6 +197,8 @@ def simulate(
         is_guess = begun.today is not None and needs.by is By.EXAMPLE
         ended = begun.today if is_guess and begun.today is not None else begun.run
         _require_running([*ended.waiting, *scenario.not_tried], ended.lost)
+        if texts := list(ended.undecided()):
+            raise SettingsError(f"--all-must-run: {view.left_out(texts)}")
 
 
 def _needs(assumed: int | None, usage: str | None, namespace: str | None, notebook: int) -> Needs:

@@ -5,7 +5,6 @@ and new pods are tried in the queue's order. What finds no room may evict pods o
 which end at once.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
@@ -22,8 +21,6 @@ from gpushare.groups.group import Group
 from gpushare.groups.model import GroupKey
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod, PodStatus
-from gpushare.objects.pod_requests import foreign_resources
-from gpushare.placement.node_resources import OfferedResources
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict import request_of
@@ -32,8 +29,7 @@ from gpushare.process.time_slices import run_all
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.order import Given, QueueOrder
 from gpushare.quota.quota import NO_QUOTA
-from gpushare.text.counted import counted
-from gpusharectl.simulate import view
+from gpusharectl.simulate import left_out, view
 from gpusharectl.simulate.gangs import SimulatedGangs
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.preempting import Preempting
@@ -74,6 +70,7 @@ class Run:
         self._numbers: dict[str, int] = {}  # of the pods, by uid
         self.passed: set[str] = set()  # pods and gangs that a claim would have helped
         self.lost: list[Pod] = []  # that were evicted, and have no controller
+        self._has_evicted = False
         self._limited: set[str] = set()  # namespaces whose pods are not like those of others
         self._moments: dict[int, _Moment] = {}
         for number, event in enumerate(scenario.nodes):
@@ -100,27 +97,21 @@ class Run:
 
     def _left_out(self) -> Iterator[str]:
         """Yield what is not simulated, and may change what these pods get."""
-        yield from self.scenario.not_read.lines()
-        offered = OfferedResources(event.node for event in self.scenario.nodes)
-        placed = (event.pod for event in self.scenario.pods if not event.pod.node)
-        pods = map(foreign_resources, placed)
-        unknown = sum(not offered.has_all(resources) for resources in pods)
-        named = self.scenario.named + Counter({"resources that no node offers": unknown})
-        for text, number in sorted(named.items()):
-            yield f"{text} ({counted(number, 'pod')})"
-        priorities = {event.pod.priority for event in self.scenario.pods}
-        if self.scenario.has_budgets and len(priorities) > 1:
-            yield "PodDisruptionBudgets, which keep pods from eviction"
-        if self.scenario.lacks_namespaces:
-            yield "quotas (add the namespaces: kubectl get nodes,pods,namespaces -A)"
+        yield from left_out.of(self.scenario)
         first = min((event.at for event in self.scenario.pods), default=0)
         if self._moments and max(self._moments) - first >= CLAIM_SECONDS:
             rehearsed = Run(self.scenario, self.policies)
             for _ in rehearsed.times():
                 pass
-            if rehearsed.passed:
-                names = view.listed(sorted(rehearsed.passed))
-                yield f"claims (after 30 min, GPUs would be reserved as they become free: {names})"
+            yield from left_out.claims(rehearsed.passed)
+
+    def undecided(self) -> Iterator[str]:
+        """Yield what is not simulated, and could have changed how it ended; after the last step."""
+        if self.scenario.has_budgets and self._has_evicted:
+            yield left_out.BUDGETS
+        if self.scenario.lacks_namespaces:
+            yield left_out.QUOTAS
+        yield from left_out.claims(self.passed)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -340,6 +331,7 @@ class Run:
         return True
 
     def _evict(self, pod: Pod, owner: str) -> int:
+        self._has_evicted = True
         number = self._numbers[pod.uid]
         bound = self._bound.pop(number)
         is_last = "" if self.scenario.pods[number].returns else "; no controller creates it again"

@@ -83,7 +83,7 @@ class Scenario:
     ``pod_groups`` state the minimum of gangs. Members of a gang without GPU memory have events if
     another member requests some. ``placed_again`` is the number of pods that are bound in the files
     and are not here. ``has_budgets``: PodDisruptionBudgets are in the files. ``lacks_namespaces``:
-    Pending pods come from a cluster, and its namespaces with their quotas are not in the files.
+    pods of a cluster are in the files, and a namespace of pods to be placed is not.
     """
 
     nodes: list[NodeEvent] = field(default_factory=list)
@@ -176,9 +176,12 @@ class _Builder:
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
         self._note_unshared()
         self.scenario.namespaces = self._namespaces.events()
-        if self._has_pods and not self.scenario.namespaces and not self._places_again:
-            placed = (each.pod for each in self.scenario.pods if not each.pod.node)
-            self.scenario.lacks_namespaces = not all(map(waits_for_whole_gpus, placed))
+        if self._has_pods and not self._places_again:
+            named = {each.namespace.name for each in self.scenario.namespaces}
+            self.scenario.lacks_namespaces = any(
+                not (pod.node or pod.metadata.namespace in named or waits_for_whole_gpus(pod))
+                for pod in (each.pod for each in self.scenario.pods)
+            )
         with_pods = {event.pod.metadata.namespace for event in self.scenario.pods}
         for each in self.scenario.namespaces:
             if each.namespace.quota is not None and each.namespace.name not in with_pods:

@@ -164,7 +164,8 @@ def test_a_workload_that_does_not_list_its_containers_is_refused_where_all_must_
 def test_a_workload_of_a_cluster_needs_not_be_read_if_its_pods_are_in_the_files(scene):
     served = SCENE.replace("{name: first-pod}", "{name: first-pod, uid: v}").replace("12", "4")
     spark = SPARK.replace("name: pi", "name: pi, uid: u")
-    Path(scene).write_text(f"{served}---\n{spark}")
+    namespace = "kind: Namespace\nmetadata: {name: default}\n"
+    Path(scene).write_text(f"{served}---\n{spark}---\n{namespace}")
     assert "Ignored: kind SparkApplication (1)" in simulate(scene, "--all-must-run")
 
 

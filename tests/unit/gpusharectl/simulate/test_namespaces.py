@@ -123,5 +123,10 @@ def test_a_quota_of_a_namespace_without_pods_is_named():
 
 def test_a_dump_without_namespaces_says_first_that_quotas_are_not_known():
     served = pod_text("p", 8).replace("name: p,", "name: p, uid: x,")
-    shown = simulate("-", stdin="---\n".join([node_text("n", "1 x 16"), served]))
-    assert shown.startswith("Not simulated here: quotas (add the namespaces")
+    stdin = "---\n".join([node_text("n", "1 x 16"), served, namespace("other", 4)])
+    shown = simulate("-", stdin=stdin)
+    told = "quotas of namespaces that are not in the files (kubectl get"
+    assert shown.startswith(f"Not simulated here: {told}")
+    assert told in simulate("-", "--all-must-run", stdin=stdin, code=2)
+    known = f"{stdin}---\n{namespace('default', 8)}"
+    assert "Not simulated here" not in simulate("-", "--all-must-run", stdin=known)

@@ -130,6 +130,10 @@ def test_a_claim_that_would_be_made_is_told_first_by_every_output():
     told = "claims (after 30 min, GPUs would be reserved as they become free: big)"
     assert simulate("-", stdin=stdin).startswith(f"Not simulated here: {told}.\n")
     assert json.loads(simulate("-", "-o", "json", stdin=stdin))["leftOut"] == [told]
+    all_run = f"{stdin}---\n{node_text('m', '1 x 16', at=3000)}"
+    assert f"--all-must-run: Not simulated here: {told}" in simulate(
+        "-", "--all-must-run", stdin=all_run, code=2
+    )
     in_time = stdin.replace("at: 2400", "at: 1700").replace("2500", "1600")
     assert json.loads(simulate("-", "-o", "json", stdin=in_time))["leftOut"] == []
 
@@ -142,3 +146,12 @@ def test_budgets_matter_only_if_somebody_may_be_evicted():
     assert simulate("-", stdin="---\n".join([*texts, more])).startswith(
         "Not simulated here: PodDisruptionBudgets, which keep pods from eviction.\n"
     )
+
+
+def test_an_eviction_that_a_budget_could_forbid_is_no_green_exit():
+    budget = "kind: PodDisruptionBudget\nmetadata: {name: b}\n"
+    texts = [budget, node_text("n", "2 x 16"), job("a", 2, 8), pod_text("b", 16, at=1, more=HIGH)]
+    simulate("-", "--all-must-run", stdin="---\n".join(texts))
+    texts += [pod_text("c", 16, at=2, more=HIGH), node_text("m", "1 x 16", at=3)]
+    told = simulate("-", "--all-must-run", stdin="---\n".join(texts), code=2)
+    assert "--all-must-run: Not simulated here: PodDisruptionBudgets" in told
