@@ -246,7 +246,7 @@ class ClusterState:
     def look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
         """Return what is the same for all requests on one node."""
         account = self.ledger.account(node, besides=pod_uid, priority=priority)
-        expected = self.pods.expected_units(node)
+        expected = self.pods.expected.units_on(node)
         closed = self.closed.get(node)
         left = self._left(node, pod_uid, priority) if closed is None else None
         return verdict.look(account, closed, self.unit_mib, expected, left)

@@ -1,9 +1,8 @@
 """What the extender knows about each pod: one record, and indexes over the records (pure)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
 from typing import Final
@@ -12,17 +11,16 @@ import msgspec
 
 from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
 from extender.decisions.callers import Callers
+from extender.decisions.expectations import Expectations
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
 from gpushare.answers.pending.scheduler_message import lacks_sum
 from gpushare.cards.model import Request
-from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.contract import CONDITION_CARD_USABLE, GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Pod
 from gpushare.placement import verdict
-from gpushare.placement.card_choice import NOTHING, FreeCard
 from gpushare.placement.rank import Policies
 
 # The reason in an Event on a pod that kube-scheduler rejects itself on all nodes.
@@ -31,28 +29,11 @@ LACKS_SUM: Final = frozenset({RESOURCE_MEMORY})
 WAITS_FOR_ADMISSION: Final = frozenset({GATE_ADMISSION})
 MAX_OFFERED: Final = 5000  # pods whose attempts are kept
 MAX_ASKED: Final = 10_000  # pods whose last answer is kept
-EXPECTED_SECONDS: Final = 2.0
 SETTLED_SECONDS: Final = 2.0  # a pod that is pending for less gets no Event
 AGAIN_SECONDS: Final = 60.0  # between two Events of one pod
 # An Event is written again: the API server deletes Events after an hour (--event-ttl).
 RENEWED_SECONDS: Final = 1800.0
 _EXAMINED: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """Where a pod will probably go: ``units`` of each of ``cards`` (UUIDs), chosen by ``policy``.
-
-    kube-scheduler asks about the next pod before it binds the last one. What was ranked best for
-    the last one counts when nodes are *ranked* for others, so that two pods are not both sent to
-    one gap. It never rejects a node: it may not come true.
-    """
-
-    node: str
-    cards: tuple[str, ...]
-    units: int
-    policy: PlacementPolicy
-    until: float
 
 
 class PodRecord(msgspec.Struct, gc=False, eq=False):
@@ -75,15 +56,14 @@ class PodRecord(msgspec.Struct, gc=False, eq=False):
     reported: frozenset[str] = frozenset()
     reported_at: float = float("-inf")
     lacks_since: float | None = None
-    expectation: Expectation | None = None
 
 
 class PodRecords:
     """All records by uid. Every ``now`` is in seconds of one monotonic clock.
 
-    A pod that the watch has not shown has a record only while there is an attempt, an answer or an
-    expectation to keep, and each of these has a limit. ``expectation_changed`` is called with the
-    node of every expectation that comes or goes.
+    A pod that the watch has not shown has a record only while there is an attempt or an answer to
+    keep, and each of these has a limit. ``expected`` says where pods will probably go;
+    ``expectation_changed`` is called with the node of every expectation that comes or goes.
 
     ``changes`` has the uids of pods without a node that came, changed or went. ``pending`` are the
     pods that kube-scheduler should ask about: without a node and without a scheduling gate; those
@@ -102,7 +82,8 @@ class PodRecords:
         self.unplaced_reported: dict[str, PodRecord] = {}
         self.edited: dict[str, PodRecord] = {}
         self.reasons: Counter[str] = Counter()
-        self._policies, self._expectation_changed = policies, expectation_changed
+        self.expected = Expectations(expectation_changed)
+        self._policies = policies
         self._records: dict[str, PodRecord] = {}
         self._uids: dict[str, dict[str, str]] = {}  # by namespace, then by name
         self._on_node: dict[str, dict[str, PodRecord]] = {}
@@ -111,8 +92,6 @@ class PodRecords:
         self._asked: dict[str, PodRecord] = {}
         self._unreported: dict[str, PodRecord] = {}
         self._reported: dict[str, PodRecord] = {}
-        self._expected: dict[str, PodRecord] = {}
-        self._expected_on: dict[str, dict[str, Expectation]] = {}
         self._indexes = (
             self.pending,
             self.gated,
@@ -189,10 +168,10 @@ class PodRecords:
 
     def forget(self, uid: str) -> Pod | None:
         """Delete the record of a deleted pod; return the pod if the watch had shown it."""
+        self.expected.drop(uid)
         record = self._records.get(uid)
         if record is None:
             return None
-        self.drop_expectation(uid)
         self._drop_answer(record)
         self._records.pop(uid, None)
         for index in self._indexes:
@@ -254,7 +233,7 @@ class PodRecords:
 
     def begin_attempt(self, uid: str, now: float) -> Attempts:
         """Begin a new attempt of this pod; return its failed attempts."""
-        self.expire_expectations(uid, now)
+        self.expected.expire(uid, now)
         while self._offered:
             oldest = next(iter(self._offered.values()))
             is_old = oldest.attempts is None or now - oldest.attempts.at > REMEMBERED_SECONDS
@@ -284,7 +263,7 @@ class PodRecords:
 
     def drop_attempts(self, uid: str) -> None:
         """Forget the attempts and the expectation of a pod: it is bound."""
-        self.drop_expectation(uid)
+        self.expected.drop(uid)
         record = self._offered.pop(uid, None)
         if record is not None:
             record.attempts = None
@@ -374,54 +353,6 @@ class PodRecords:
             if record.asked is None or record.asked.reasons:
                 self._unreported[record.uid] = record
 
-    def expect(
-        self, uid: str, node: str, chosen: Iterable[FreeCard], request: Request, now: float
-    ) -> None:
-        """Expect this pod on the ``chosen`` cards of ``node``, and nowhere else."""
-        self.drop_expectation(uid)
-        units, until = request.units_per_card, now + EXPECTED_SECONDS
-        uuids = tuple([each.card.uuid for each in chosen])
-        record = self._record(uid)
-        record.expectation = Expectation(node, uuids, units, request.policy, until)
-        self._expected[uid] = record
-        self._expected_on.setdefault(node, {})[uid] = record.expectation
-        self._expectation_changed(node)
-
-    def drop_expectation(self, uid: str) -> Expectation | None:
-        """Expect this pod nowhere; return what was expected until now."""
-        record = self._expected.pop(uid, None)
-        if record is None or record.expectation is None:
-            return None
-        found, record.expectation = record.expectation, None
-        here = self._expected_on[found.node]
-        del here[uid]
-        if not here:
-            del self._expected_on[found.node]
-        self._expectation_changed(found.node)
-        self._drop_if_unknown(record)
-        return found
-
-    def expire_expectations(self, uid: str, now: float) -> None:
-        """Drop what is expected no longer, and what is expected of the pod ``uid`` itself."""
-        while self._expected:
-            oldest = next(iter(self._expected.values()))
-            if oldest.expectation is not None and oldest.expectation.until > now:
-                break
-            self.drop_expectation(oldest.uid)
-        if uid in self._expected:
-            self.drop_expectation(uid)
-
-    def expected_units(self, node: str) -> Mapping[str, int]:
-        """Return the units by UUID that are expected to be used on a node."""
-        here = self._expected_on.get(node)
-        if here is None:
-            return NOTHING
-        units: dict[str, int] = {}
-        for each in here.values():
-            for uuid in each.cards:
-                units[uuid] = units.get(uuid, 0) + each.units
-        return units
-
     def _record(self, uid: str) -> PodRecord:
         record = self._records.get(uid)
         if record is None:
@@ -448,7 +379,7 @@ class PodRecords:
         self._drop_if_unknown(record)
 
     def _drop_if_unknown(self, record: PodRecord) -> None:
-        if record.pod is None and not (record.attempts or record.asked or record.expectation):
+        if record.pod is None and not (record.attempts or record.asked):
             self._records.pop(record.uid, None)
 
     def _count(self, reasons: Iterable[str], by: int) -> None:

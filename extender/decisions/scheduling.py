@@ -109,7 +109,7 @@ class Scheduling:
         now = self.state.clock.monotonic()
         request = self._pods.request_of(pod)
         attempts = self._pods.attempts(pod.uid)
-        self._pods.expire_expectations(pod.uid, now)
+        self._pods.expected.expire(pod.uid, now)
         verdicts, tried = self._verdicts(request, pod, nodes), attempts.tried
         order = prioritize.in_order(nodes, verdicts, tried)
         if order and order[0] in verdicts.fits:
@@ -182,7 +182,7 @@ class Scheduling:
     def _cards(
         self, uid: str, node: str, accounts: Sequence[NodeAccount], request: Request
     ) -> tuple[Card, ...] | None:
-        expected, policy = self._pods.drop_expectation(uid), self.state.policies.card
+        expected, policy = self._pods.expected.drop(uid), self.state.policies.card
         slot, account = self._ledger.slot_of(uid), accounts[-1]
         if slot is not None and slot.node == node:
             return _these(slot.cards, account, request)
@@ -191,7 +191,7 @@ class Scheduling:
             is_same = (expected.units, expected.policy) == (request.units_per_card, request.policy)
             if is_same and cards is not None:
                 return cards
-        others = self._pods.expected_units(node)
+        others = self._pods.expected.units_on(node)
         for each in accounts:
             for units in (others, NOTHING) if others else (NOTHING,):
                 found = card_choice.choose(each, request, policy, units)
@@ -271,10 +271,10 @@ class Scheduling:
         for account in self._accounts(node, "", pod.priority):
             cards = look.cards if look is not None else None
             if cards is None or cards.account is not account:
-                cards = FreeCards(account, self._pods.expected_units(node))
+                cards = FreeCards(account, self._pods.expected.units_on(node))
             chosen = card_choice.select(cards, request, self.state.policies.card)
             if chosen is not None:
-                self._pods.expect(uid, node, chosen, request, now)
+                self._pods.expected.expect(uid, node, chosen, request, now)
                 return
 
     def _has_preferences(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:

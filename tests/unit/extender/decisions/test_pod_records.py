@@ -345,7 +345,7 @@ def test_attempts_are_bounded_in_pods_and_in_nodes_of_one_pod(
 def tables(kept: PodRecords) -> dict[str, int]:
     return {
         name: len(value)
-        for name, value in vars(kept).items()
+        for name, value in (vars(kept) | vars(kept.expected)).items()
         if isinstance(value, dict) or name == "reasons"
     }
 
@@ -360,8 +360,8 @@ def test_a_forgotten_pod_leaves_nothing_in_any_table() -> None:
             kept.begin_attempt(uid, 0.0)
             kept.offer(uid, ["n"], 0.0)
             kept.answer(uid, 1, [FULL], 0.0)
-            kept.expect(uid, "n", chosen, kept.request_of(pod("a", 6)), 0.0)
-        assert kept.expected_units("n") == {"GPU-0": 12}
+            kept.expected.expect(uid, "n", chosen, kept.request_of(pod("a", 6)), 0.0)
+        assert kept.expected.units_on("n") == {"GPU-0": 12}
         record = kept.update(of)
         for table in (kept.unplaced, kept.unplaced_reported, kept.edited):
             table[record.uid] = record

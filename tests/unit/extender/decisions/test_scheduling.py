@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.decisions.pod_records import EXPECTED_SECONDS
+from extender.decisions.expectations import EXPECTED_SECONDS
 from extender.decisions.scheduling import Placement
 from extender.settings.configuration import Policy, ShapePoint
 from extender.watch.cluster import ClusterWatch
@@ -396,7 +396,7 @@ class Remembering(RuleBasedStateMachine):
         self.remembered(which)
 
     def remembered(self, which):
-        self.cluster.pods.expire_expectations("uid-nobody", self.made.time.now)
+        self.cluster.pods.expected.expire("uid-nobody", self.made.time.now)
         return self.scheduling._verdicts(which, pod("nobody"), [])
 
     @invariant()
