@@ -143,7 +143,7 @@ def _switches(text: str) -> dict[str, bool]:
 def _cards(node: str, sizes: str) -> tuple[CardSpec, ...]:
     found = _words(sizes)
     if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in found):
-        raise UsageError(f"{sizes!r} are no cards; wanted their MiB, such as 16276,16276")
+        raise UsageError(f"{sizes!r} are no GPUs; write the MiB of each, such as 16276,16276")
     return tuple(
         CardSpec(f"GPU-{node}-{index}", mem_mib=int(size)) for index, size in enumerate(found)
     )
@@ -200,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     up = command("up", "build what is missing, start a cluster, leave it running")
     up.add_argument("--nodes", type=_count, default=1, help="real nodes, n1, n2 ... (%(default)s)")
     up.add_argument("--paper", type=_count, default=0, help="paper nodes (%(default)s)")
-    up.add_argument("--cards", default="", metavar="MIB,...", help="cards of each real node")
+    up.add_argument("--cards", default="", metavar="MIB,...", help="GPUs of each real node")
     up.add_argument(
         "--version",
         default=str(DEFAULT),

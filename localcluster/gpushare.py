@@ -286,7 +286,7 @@ class Gpushare:
             for card in node["devs"]:
                 if any(held["name"] == pod for held in card["pods"]):
                     return node["name"], card["id"]
-        raise UsageError(f"pod {pod} holds no card")
+        raise UsageError(f"pod {pod} uses no GPU")
 
     def _why_refused(self, node: str) -> str:
         """Return why the extender rejects a node for a pod of one unit; empty if it does not."""

@@ -159,7 +159,7 @@ def _no_room(gang: GangFacts) -> str:
     else:
         text = f"No room for {asked}{' together' if sum(s.pods for s in gang.shapes) > 1 else ''}"
     if gang.bound:
-        text += f" besides its {counted(gang.bound, 'bound member')}"
+        text += f" in addition to its {counted(gang.bound, 'bound member')}"
     if found is not None and not found.gave_up:
         text += _fitting(gang, found)
     return f"{text}.{more}"

@@ -28,7 +28,7 @@ HEADERS: Final = {
 }
 
 MOST_GANGS: Final = 500
-MOST_PLACED: Final = 500  # pods, of which the places are sent: 20 KB
+MOST_PLACED: Final = 500  # pods, of which the positions are sent: 20 KB
 
 # First letter of a key; the rest is a node's name, namespace and UID of a pod, a gang's key, which
 # begins with its namespace, the namespace of a quota, or nothing.
@@ -167,7 +167,7 @@ class Feed:
             self._put(_QUOTA + name, view)
 
     def put_places(self, found: Iterable[list[str]]) -> None:
-        """Replace the places: the uids of the pods at each one, in order."""
+        """Replace the queue: the uids of the pods at each position, in order."""
         shown: list[list[str]] = []
         left = MOST_PLACED
         for uids in found:

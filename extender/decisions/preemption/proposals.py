@@ -39,7 +39,7 @@ class Veto(StrEnum):
 
 
 NO_VICTIMS = "kube-scheduler named no victims"
-FITS = "the pod fits by now without any eviction"
+FITS = "the pod fits now without any eviction"
 BREAKS_GANG = "a gang would go on with fewer members than it needs"
 OWN_EVICTION = "the extender evicts other pods for this one"
 SMALLER = "a less important or smaller pod on another GPU would do: the extender evicts that one"

@@ -40,7 +40,7 @@ ClaimOf = Callable[[str], Claim | None]
 class EntryViews:
     """The entries of one answer, as of now. ``failed`` are those without room, in order.
 
-    ``claim_of`` returns what is claimed for an owner, and ``owners`` have the places, in order.
+    ``claim_of`` returns what is claimed for an owner, and ``owners`` have the positions, in order.
     Sentences name pods outside the namespace ``only`` if that is None.
     """
 
@@ -69,7 +69,7 @@ class EntryViews:
         self._now = self._state.clock.wall_ns() / _NS
 
     def view(self, shown: Shown, place: int) -> Generator[None, None, QueueEntry | None]:
-        """Return an entry with its place, 0 for none; None if it does not wait for room."""
+        """Return an entry with its position, 0 for none; None if it does not wait for room."""
         if isinstance(shown, WaitingGang):
             return self._gang(shown, place)
         return (yield from self._pod(shown, place))

@@ -29,7 +29,7 @@ _SETTINGS: Final = QueueSettings()
 
 
 class QueueViews:
-    """Implements QueueStates. Places are known only to the replica that decides.
+    """Implements QueueStates. Positions are known only to the replica that decides.
 
     Admission keeps ``pods`` up to date. ``failed`` returns the entries without
     room, in order, and ``first_seconds`` for how long one has been the first of them.
@@ -114,7 +114,7 @@ class QueueViews:
         return may_wait and bool(failed) and failed[0][0].owner != pod.uid
 
     def places(self) -> Generator[None, None, list[list[str]]]:
-        """Return for each place, in order, the uids of its pods: one, or the members of a gang."""
+        """Return for each position, in order, the uids of its pods: one, or the members of a gang."""
         ordered = (yield from self._standings.ordered()) if self._decides else []
         return [_uids(each.what) for each in ordered]
 

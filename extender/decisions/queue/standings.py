@@ -1,4 +1,4 @@
-"""Find what waits for room, with and without a place in the queue (pure)."""
+"""Find what waits for room, with and without a position in the queue (pure)."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gpushare.quota.order import OrderPolicy
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A pod in no gang; ``kind`` is None if it has no place."""
+    """A pod in no gang; ``kind`` is None if it has no position."""
 
     pod: Pod
     kind: Kind | None
@@ -43,7 +43,7 @@ class Standings:
         self._stages, self._policy = GangStages(gangs), policy
 
     def ordered(self) -> Generator[None, None, list[Waiting[Shown]]]:
-        """Return what has a place, in the order in which it would get room, in short steps."""
+        """Return what has a position, in the order in which it would get room, in short steps."""
         found: list[Waiting[Shown]] = []
         for each in self.placed():
             if each is not None:
@@ -52,7 +52,7 @@ class Standings:
         return (yield from in_order(found, self._policy, self._state.quotas.share))
 
     def others(self, placed: set[str]) -> Iterator[Shown | None]:
-        """Yield what waits without a place, and None in between; ``placed`` are owners."""
+        """Yield what waits without a position, and None in between; ``placed`` are owners."""
         state = self._state
         for group in list(state.groups):
             is_waiting = group.count > group.bound or not group.count
@@ -92,7 +92,7 @@ class Standings:
         return max(0.0, until - now)
 
     def placed(self) -> Iterator[Waiting[Shown] | None]:
-        """Yield what has a place, in any order, and None in between."""
+        """Yield what has a position, in any order, and None in between."""
         for group in list(self._state.groups):
             is_waiting = self._stages.is_without_plan(group)
             is_waiting = is_waiting and self.can_group_start(group)

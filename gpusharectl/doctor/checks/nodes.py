@@ -72,8 +72,8 @@ INVENTORY_UNREADABLE = problem(
 )
 INVENTORY_DIFFERS = warning(
     "InventoryDiffers",
-    "kube-scheduler uses one and the extender the other, so pods may stay Pending or be tried in "
-    "vain",
+    "kube-scheduler uses one and the extender the other, so pods may stay Pending or be tried on "
+    "nodes without room",
     "check again in half a minute; if it persists, restart the node's plugin: kubectl -n "
     "{namespace} delete pod -l app.kubernetes.io/name=gpushare-deviceplugin "
     "--field-selector spec.nodeName={about}",

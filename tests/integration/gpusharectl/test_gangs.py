@@ -128,7 +128,7 @@ async def test_without_an_extender_the_pods_of_the_namespace_show_its_gangs(tmp_
     assert found.exit_code == 0
     lines = found.output.splitlines()
     assert lines[1].split()[:5] == ["t", "1", "2", "2", "WaitingForRoom"]
-    assert "Waiting for a plan for 1 member besides its 1 bound member." in lines[1]
+    assert "Waiting for a plan for 1 member in addition to its 1 bound member." in lines[1]
     assert lines[2].startswith("what only the extender knows is not shown (plans, zones): ")
 
 

@@ -146,8 +146,8 @@ CASES = [
     ),
     Case(
         "members that lost their places are planned beside the bound ones, in their zone",
-        "Zone a has no room for 2 x 20 GiB besides its 6 bound members: 1 fits now. It starts when "
-        "1 more fits in zone a, or with a minimum of 7.",
+        "Zone a has no room for 2 x 20 GiB in addition to its 6 bound members: 1 fits now. It "
+        "starts when 1 more fits in zone a, or with a minimum of 7.",
         Phase.WAITING_FOR_ROOM,
         {
             "bound": 6,
@@ -209,8 +209,8 @@ CASES = [
     ),
     Case(
         "a started gang without room for the others says so",
-        "Starting: 5 of 8 bound. No room for 3 x 20 GiB together besides its 5 bound members: 1 "
-        "fits now.",
+        "Starting: 5 of 8 bound. No room for 3 x 20 GiB together in addition to its 5 bound "
+        "members: 1 fits now.",
         Phase.STARTING,
         {"bound": 5, "shapes": (Shape(3, 1, 20 * GIB),), "no_plan": no_room(("", 1))},
     ),
