@@ -114,7 +114,7 @@ class QueueViews:
         return may_wait and bool(failed) and failed[0][0].owner != pod.uid
 
     def places(self) -> Generator[None, None, list[list[str]]]:
-        """Return for each position, in order, the uids of its pods: one, or the members of a gang."""
+        """Return the uids of the pods at each position, in order: one, or a gang's members."""
         ordered = (yield from self._standings.ordered()) if self._decides else []
         return [_uids(each.what) for each in ordered]
 
