@@ -248,7 +248,7 @@ def _mpi_names(name: str, role: str, first: int) -> _Names:
 
 
 def _ray(*path: str) -> Callable[[Field, str], Iterator[Pods]]:
-    """Return how to read what has the spec of a RayCluster at this path."""
+    """Return how to read a workload with the spec of a RayCluster at this path."""
 
     def pods(workload: Field, name: str) -> Iterator[Pods]:
         spec = workload.at(*path)

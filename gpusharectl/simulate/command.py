@@ -100,13 +100,13 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
     "--assume-memory",
     type=click.IntRange(1, 10_000),
     metavar="GIB",
-    help="What pods with whole GPUs are assumed to need of each GPU, for the gain.",
+    help="Memory of each GPU that pods with whole GPUs are assumed to need, for the gain.",
 )
 @click.option(
     "--usage",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help=f"What they used instead: Prometheus' JSON of {gain_usage.QUERY}.",
+    help=f"Measured memory of these pods instead: Prometheus' JSON of {gain_usage.QUERY}.",
 )
 @click.option(
     "--notebook",

@@ -10,6 +10,7 @@ from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 from gpusharectl.simulate.scenario import Scenario
 
+CLAIM_SECONDS: Final = 1800  # the default of queue.reserveAfterSeconds
 BUDGETS: Final = "PodDisruptionBudgets, which keep pods from eviction"
 QUOTAS: Final = (
     "quotas of namespaces that are not in the files (kubectl get nodes,pods,namespaces -A)"
@@ -35,5 +36,5 @@ def of(scenario: Scenario) -> Iterator[str]:
 def claims(passed: Collection[str]) -> Iterator[str]:
     """Yield whom a claim would have helped: ``passed`` are the pods and gangs."""
     if passed:
-        names = view.listed(sorted(passed))
-        yield f"claims (after 30 min, GPUs would be reserved as they become free: {names})"
+        names, after = view.listed(sorted(passed)), f"after {CLAIM_SECONDS // 60} min"
+        yield f"claims ({after}, GPUs would be reserved as they become free: {names})"

@@ -1,8 +1,8 @@
 """Run a scenario step by step (pure).
 
 A step is all that happens at one time: nodes and namespaces change, pods are deleted, then Pending
-and new pods are tried in the queue's order. What finds no room may evict pods of a lower priority,
-which end at once.
+and new pods are tried in the queue's order. A pod or gang without room may evict pods of a lower
+priority, which end at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ from gpushare.quota.order import Given, QueueOrder
 from gpushare.quota.quota import NO_QUOTA
 from gpusharectl.simulate import left_out, view
 from gpusharectl.simulate.gangs import SimulatedGangs
+from gpusharectl.simulate.left_out import CLAIM_SECONDS
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.preempting import Preempting
 from gpusharectl.simulate.queued import QueuedPod, kind_of
@@ -38,7 +39,6 @@ from gpusharectl.simulate.scenario import PodEvent, Scenario
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 from gpusharectl.simulate.why_waits import WhyWaits
 
-CLAIM_SECONDS: Final = 1800  # the default of queue.reserveAfterSeconds
 NEVER_SIMULATED: Final = (
     "kube-scheduler's own scores and its sampling of nodes",
     "autoscaling",

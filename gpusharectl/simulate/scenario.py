@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpushare.annotations import mistaken_names
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.cards.reserve import NO_RESERVE, Reserve
-from gpushare.contract import RESOURCE_MEMORY
+from gpushare.contract import ANNOTATION_QUOTA, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.groups.pod_groups import API_GROUPS, PodGroupMeta, PodGroupObject, value_of
@@ -45,6 +45,8 @@ from gpusharectl.simulate.notes import MAX_TEXTS, Notes
 from gpusharectl.simulate.other_systems.other_pods import not_simulated, waits_for_whole_gpus
 
 _BUDGET: Final = "PodDisruptionBudget"
+_RESOURCE_QUOTA: Final = "ResourceQuota"
+_LIMITS_MEMORY: Final = "limits GPU memory at the creation of pods, which is not simulated"
 _AS_IF_SHARED: Final = (
     "does not share its GPUs by memory yet; pods that request memory are placed there as if it did"
 )
@@ -74,8 +76,8 @@ class Scenario:
     """``unit_mib`` is the cluster's unit.
 
     ``ignored`` is what was read and has no effect here, ``unknown`` what is not understood of GPUs.
-    ``not_read`` are workloads whose pods would request GPU memory and are not here, and
-    ``without_effect`` the files, with their kinds, of which nothing has an effect.
+    ``not_read`` are workloads whose pods would request GPU memory and are not here, and what limits
+    these; ``without_effect`` are the files, with their kinds, of which nothing has an effect.
     ``named`` counts what the pods use that decides in a cluster and is not simulated. ``pending``
     are pods without a node that request whole GPUs: they are never placed. ``not_tried`` are others
     that seem to want GPUs, but not by memory; they have no events. ``titles`` name steps by time.
@@ -242,7 +244,10 @@ class _Builder:
         kinds = self.scenario.without_effect.setdefault(doc.file, [])
         if kind not in kinds and len(kinds) < MAX_TEXTS:
             kinds.append(kind)
-        if requests_memory(doc.value) and not self._has_its_pods(doc):
+        if kind == _RESOURCE_QUOTA and _limits_memory(doc.value):
+            fix = f"Write annotation {ANNOTATION_QUOTA} on a Namespace"
+            self.scenario.not_read.add(_LIMITS_MEMORY, _named(doc), fix)
+        elif requests_memory(doc.value) and not self._has_its_pods(doc):
             self.scenario.not_read.add(NOT_READ, _named(doc), AS_JOB)
         else:
             self.scenario.ignored.add(f"kind {kind}"[:80])
@@ -349,6 +354,12 @@ class _Builder:
             _NO_CLASS: value.get("priorityClassName") and pod.spec.priority is None,
         }
         self.scenario.named.update(text for text, is_there in there.items() if is_there)
+
+
+def _limits_memory(resource_quota: Mapping[str, Any]) -> bool:
+    spec = resource_quota.get("spec")
+    limits = spec.get("hard") if isinstance(spec, dict) else None
+    return isinstance(limits, dict) and f"requests.{RESOURCE_MEMORY}" in limits
 
 
 def _source_of(doc: Document) -> Source | None:

@@ -23,7 +23,7 @@ class _Class:
 
 
 class PriorityClasses:
-    """Those of all documents, and Kubernetes' own. SettingsError if a document is invalid."""
+    """Keeps those of all documents, and Kubernetes' own. SettingsError for an invalid document."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._by_name = {

@@ -21,7 +21,7 @@ from gpusharectl.simulate.gain.steps import Begun
 from gpusharectl.terminal.output import printable_line, show, show_document, write
 from gpusharectl.terminal.say import say
 
-# What a newcomer lacks who has only the manifest of a pod.
+# For a newcomer who has only the manifest of a pod.
 GIVE_GPUS: Final = (
     "State some, for example {kind: Node, metadata: {name: n1}, gpus: 4 x 80}, or add those of a "
     "cluster: kubectl get nodes,pods,namespaces -A -o json | gpushare simulate - FILE"

@@ -102,7 +102,7 @@ def _today_and_shared(scenario: Scenario, found: Shared) -> Scenario:
     events = [
         replace(each, delete=_THEN) if each.pod.uid in changing else each for each in scenario.pods
     ]
-    # What the gain counts evicts no pods.
+    # Pods that the gain counts evict nobody.
     waiting = [
         changed(pod, spec=changed(pod.spec, preemption_policy="Never")) for pod in found.waiting
     ]

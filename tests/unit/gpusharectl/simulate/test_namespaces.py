@@ -130,3 +130,13 @@ def test_a_dump_without_namespaces_says_first_that_quotas_are_not_known():
     assert told in simulate("-", "--all-must-run", stdin=stdin, code=2)
     known = f"{stdin}---\n{namespace('default', 8)}"
     assert "Not simulated here" not in simulate("-", "--all-must-run", stdin=known)
+
+
+def test_a_resource_quota_of_gpu_memory_is_told_first_and_is_no_green_exit():
+    quota = "kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {requests.%s: 4}}\n"
+    texts = [node_text("n", "1 x 16"), pod_text("p", 8)]
+    stdin = "---\n".join([*texts, quota % "aliyun.com/gpu-mem"])
+    told = "ResourceQuota q: limits GPU memory at the creation of pods, which is not simulated"
+    assert simulate("-", stdin=stdin).startswith(f"Not simulated here: {told}")
+    assert told in simulate("-", "--all-must-run", stdin=stdin, code=2)
+    simulate("-", "--all-must-run", stdin="---\n".join([*texts, quota % "cpu"]))
