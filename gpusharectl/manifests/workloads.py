@@ -275,6 +275,10 @@ def _single(name: str) -> _Names:
     return lambda _: (name, {})
 
 
+# Of these API groups, the pods of one workload usually need each other.
+TOGETHER: Final = frozenset(
+    {"jobset.x-k8s.io", "leaderworkerset.x-k8s.io", "kubeflow.org", train_jobs.GROUP}
+)
 _RUN_POLICY: Final = ("spec", "runPolicy", "suspend")
 _SUSPEND: Final = ("spec", "suspend")
 KINDS: Final[Mapping[str, Kind]] = {

@@ -20,11 +20,12 @@ from gpushare.groups.sources import key_of, minimum_of
 from gpushare.objects.model import Pod, PodStatus
 from gpushare.objects.pod_requests import requests_of
 from gpushare.text.amounts import MIB_PER_GIB
+from gpushare.text.manual import manual
 from gpusharectl.manifests import kubernetes_keys, resource_rules
 from gpusharectl.manifests.fields import Field
 from gpusharectl.manifests.manifest import AS_JOB, NOT_READ
 from gpusharectl.manifests.train_jobs import Runtimes, is_runtime, runtimes_of
-from gpusharectl.manifests.workloads import KINDS, kind_of, requests_memory
+from gpusharectl.manifests.workloads import KINDS, TOGETHER, kind_of, requests_memory
 from gpusharectl.manifests.yaml_lines import LISTS, Document, objects
 from gpusharectl.simulate.documents import priorities
 from gpusharectl.simulate.documents.namespaces import NamespaceDocuments, NamespaceEvent
@@ -54,6 +55,8 @@ _QUOTA_OF_NONE: Final = "has a quota, and no pods in the files that request GPU 
 _NO_CLASS: Final = (
     "priorityClassName (add the PriorityClass, or write spec.priority; 0 was assumed)"
 )
+_NO_GANG: Final = "its pods are not a gang, so some of them may start without the others"
+_LABEL: Final = f"If they need each other, set the labels of {manual('gangs.md')}"
 _IN_MIB: Final = f"{RESOURCE_MEMORY} is assumed to be in MiB: no GPU has so many GiB"
 _KINDS: Final = ("Namespace", "Node", "Pod", "PodGroup", priorities.KIND, *LISTS)
 
@@ -272,10 +275,14 @@ class _Builder:
             return
         if made.pod_group is not None:
             self._pod_group(made.pod_group, Source.POD_GROUP)
+        without_gang = 0
         for each in made.pods:
             self._put(doc, each.template, each.pod, each.name, times)
+            without_gang += asks_for_share(each.pod) and key_of(each.pod) is None
             if each.is_late:
                 self._later.add(f"{each.pod.metadata.namespace or 'default'}/{each.name}")
+        if without_gang > 1 and KINDS[doc.value["kind"]].group in TOGETHER:
+            self.scenario.unknown.add(_NO_GANG, _named(doc), _LABEL)
 
     def _put(self, doc: Document, template: Field, pod: Pod, name: str, times: Times) -> None:
         (at, delete), place = times, template.place

@@ -274,13 +274,15 @@ def nearest(step: Step, most: int) -> tuple[Node, ...]:
 def lines(step: Step) -> list[str]:
     """Describe in a line each thing that happened; all members of a gang that wait in one."""
     found = []
-    for row in gang_rows.rows(step.happened, lambda each: each.what == "waits"):
+    for row in gang_rows.rows(step.happened, lambda each: each.what in {"waits", "refused"}):
         first = row[0]
-        if len(row) > 1:
-            name = _short(first.namespace, first.gang)
-            found.append(f"? {gang_rows.subject(name, len(row))} is Pending")
-        else:
+        if len(row) == 1:
             found.append(_described(first, step.unit_mib))
+            continue
+        subject = gang_rows.subject(_short(first.namespace, first.gang), len(row))
+        refused = next((each for each in row if each.what == "refused"), None)
+        why = f"! {subject} cannot run: pod {refused.name}: {refused.text}" if refused else ""
+        found.append(why or f"? {subject} is Pending")
     return found
 
 

@@ -9,6 +9,7 @@ from gpusharectl.manifests.yaml_lines import read
 from gpusharectl.simulate.replay.steps import Replay
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
+from gpusharectl.simulate.view import lines
 from tests.unit.gpusharectl.simulate.test_replay import received
 from tests.unit.gpusharectl.simulate.test_run import node_text, pod_text, run, waiting, where
 
@@ -85,6 +86,39 @@ def test_a_set_whose_next_pod_waits_for_the_last_one_never_completes_its_gang():
 def test_a_gang_starts_whose_minimum_exists_before_a_pod_is_ready(texts):
     step = last(node_text("n1", "4 x 16"), *texts)
     assert (len(where(step)), waiting(step)) == (4, [])
+
+
+def train_job(labels, replicas=2):
+    template = (
+        f"{{metadata: {{labels: {labels}}}, spec: {{containers: [{{name: pytorch, resources: "
+        "{limits: {aliyun.com/gpu-mem: 10}}}]}}"
+    )
+    return (
+        "kind: PyTorchJob\nmetadata: {name: ddp}\nspec: {pytorchReplicaSpecs: "
+        f"{{Worker: {{replicas: {replicas}, template: {template}}}}}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "replicas", "is_told"),
+    [
+        ("{}", 2, True),
+        ("{}", 1, False),
+        ("{pod-group.scheduling.sigs.k8s.io/name: ddp}", 2, False),
+    ],
+)
+def test_a_training_job_without_the_labels_of_a_gang_is_named(labels, replicas, is_told):
+    documents = read(
+        "f.yaml", f"{node_text('n1', '4 x 16')}---\n{train_job(labels, replicas)}".encode()
+    )
+    notes = "".join(build(documents).unknown.lines())
+    assert ("PyTorchJob ddp: its pods are not a gang" in notes) == is_told
+
+
+def test_a_gang_whose_members_cannot_run_is_told_in_one_line():
+    texts = [member(f"a-{n}", "a", 3, units="10Gi") for n in range(3)]
+    [line] = lines(last(node_text("n1", "4 x 16"), *texts))
+    assert line.startswith("! Gang a (3 pods) cannot run: pod a-0: container main requests ")
 
 
 def test_a_gang_waits_for_its_last_member_and_then_starts_at_once():
