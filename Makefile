@@ -17,7 +17,7 @@ IMAGE ?= gpushare:$(VERSION)
 .PHONY: help taste demo cluster down test needs trials soak lint bench bench-all bench-placement pictures hardware image release setup
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # In a separate environment, with only the packages of the command line.
 taste: $(OWN_UV)  ## simulate a pod that no single GPU has room for: ten seconds, no cluster, no GPU, no root
