@@ -87,7 +87,7 @@ RUN_BY: Final = tuple(
             "test_kube_scheduler_takes_every_configuration_that_is_printed",
         ),
         (
-            r"kubectl apply -f daemonset/samples/\S+",
+            r"kubectl (apply -f daemonset/samples/\S+|rollout status deployment/gpushare-sample)",
             "test_a_sample_asks_for_what_the_extender_reads",
         ),
         (
