@@ -69,4 +69,4 @@ def options_of(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
         record = each.get_help_record(context)
         if isinstance(each, click.Option) and record is not None:
             left, right = record
-            yield left.replace(" INTEGER RANGE", " N"), _RANGE.sub(_without_range, right)
+            yield left.replace(" INTEGER", " N"), _RANGE.sub(_without_range, right)

@@ -11,6 +11,7 @@ import msgspec
 from gpushare.errors import SettingsError
 from gpusharectl.reach.options import system_namespace
 from gpusharectl.terminal.say import say
+from gpusharectl.terminal.whole_number import WholeNumber
 
 _DAYS: Final = 3650
 _MOST_DAYS: Final = 36_500
@@ -21,7 +22,7 @@ EXTRA: Final = "certificates"  # the optional dependencies in pyproject.toml
 @system_namespace("Namespace of the Secrets.")
 @click.option(
     "--days",
-    type=click.IntRange(1, _MOST_DAYS),
+    type=WholeNumber(1, _MOST_DAYS),
     default=_DAYS,
     show_default=True,
     help="How long they are valid.",

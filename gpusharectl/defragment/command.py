@@ -25,6 +25,7 @@ from gpusharectl.terminal.exits import NO
 from gpusharectl.terminal.output import output, show, show_document
 from gpusharectl.terminal.renamed import RenamedOption
 from gpusharectl.terminal.say import say
+from gpusharectl.terminal.whole_number import WholeNumber
 
 MOST_CARDS = 10_000
 
@@ -36,7 +37,7 @@ MOST_CARDS = 10_000
 )  # fmt: skip
 @click.option(
     "--free-gpus", "cards", cls=RenamedOption, was="--free-cards",
-    type=click.IntRange(1, MOST_CARDS), metavar="N",
+    type=WholeNumber(1, MOST_CARDS), metavar="N",
     help="Free so many GPUs, in addition to those that are free.",
 )  # fmt: skip
 @click.option(

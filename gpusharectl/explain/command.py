@@ -31,6 +31,7 @@ from gpusharectl.reach.questions import Questions
 from gpusharectl.reach.rights import Lacking, Right, needing
 from gpusharectl.terminal.exits import NO, No
 from gpusharectl.terminal.output import output, show, show_document
+from gpusharectl.terminal.whole_number import WholeNumber
 
 MOST_NODES: Final = 1000
 EVENTS: Final = 3
@@ -42,7 +43,7 @@ _HAS_ITS_GPU: Final = frozenset({"bound", "binding"})
 @in_namespace()
 @click.option(
     "--nodes",
-    type=click.IntRange(0, MOST_NODES),
+    type=WholeNumber(0, MOST_NODES),
     default=answers.NODES_SHOWN,
     show_default=True,
     help="Number of nodes to show, those nearest to fitting first.",

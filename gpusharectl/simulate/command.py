@@ -35,6 +35,7 @@ from gpusharectl.terminal.output import output, show, show_document
 from gpusharectl.terminal.page_options import browse_option, port_option
 from gpusharectl.terminal.renamed import RenamedOption
 from gpusharectl.terminal.say import say
+from gpusharectl.terminal.whole_number import WholeNumber
 
 STDIN: Final = "-"
 NAMED: Final = 10  # pods that are still Pending at the end
@@ -87,7 +88,7 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
     help="What each GPU that is not shared yet will keep unshared, such as 512Mi or 3%.",
 )
 @click.option("--last", is_flag=True, help="Show only the last step.")
-@click.option("--step", type=click.IntRange(min=1), metavar="N", help="Show only step N.")
+@click.option("--step", type=WholeNumber(min=1), metavar="N", help="Show only step N.")
 @output()
 @click.option(
     "--svg",
@@ -98,7 +99,7 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 )
 @click.option(
     "--assume-memory",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     metavar="GIB",
     help="Memory of each GPU that pods with whole GPUs are assumed to need, for the gain.",
 )
@@ -110,7 +111,7 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 )
 @click.option(
     "--notebook",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     metavar="GIB",
     default=NOTEBOOK_MIB // MIB_PER_GIB,
     show_default=True,
@@ -304,7 +305,10 @@ def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document
         raise click.UsageError("write files with Nodes and Pods, or --example NAME")
     for file in files:
         if file == STDIN:
-            yield from read("stdin", sys.stdin.buffer.read())
+            content = sys.stdin.buffer.read()
+            if not content.strip():
+                raise SettingsError("stdin is empty: did the command before `|` fail?")
+            yield from read("stdin", content)
             continue
         found = list(read(file, _content(file)))
         if not found:

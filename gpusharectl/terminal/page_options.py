@@ -3,10 +3,11 @@
 import click
 
 from gpushare.contract import EXTENDER_PORT
+from gpusharectl.terminal.whole_number import WholeNumber
 
 port_option = click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=EXTENDER_PORT,
     show_default=True,
     help="Port on this machine's loopback interface; 0 for any free one.",

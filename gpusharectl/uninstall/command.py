@@ -23,6 +23,7 @@ from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.polling import POLL_SECONDS, poll
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.say import say
+from gpusharectl.terminal.whole_number import WholeNumber
 from gpusharectl.uninstall import gated, rules
 from gpusharectl.uninstall.lines import NAMED, Installed, not_installed, plan, shortened
 from gpusharectl.uninstall.rules import ObjectKind
@@ -55,13 +56,13 @@ class Wishes:
 )
 @click.option(
     "--drain-seconds",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     show_default=str(DRAIN_SECONDS),
     help="With --drain: time limit.",
 )
 @click.option(
     "--clean-seconds",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=120,
     show_default=True,
     help="Time limit for cleaning the nodes.",

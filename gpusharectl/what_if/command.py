@@ -25,6 +25,7 @@ from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.questions import Questions, listed_cluster, read_question
 from gpusharectl.terminal.exits import NO, No
 from gpusharectl.terminal.output import output, show, show_document
+from gpusharectl.terminal.whole_number import WholeNumber
 from gpusharectl.what_if import lines
 from gpusharectl.what_if.policies import compare, draw
 from gpusharectl.what_if.rules import WantedGang, gang_of
@@ -43,7 +44,7 @@ class _Class(msgspec.Struct):
     help="A Pod, a workload that creates pods, or those of one gang; - for stdin.",
 )  # fmt: skip
 @click.option(
-    "--count", type=click.IntRange(1, MOST_PODS), help="Number of pods.  [default: the workload's]"
+    "--count", type=WholeNumber(1, MOST_PODS), help="Number of pods.  [default: the workload's]"
 )
 @click.option("--evict", is_flag=True, help="Show what would be evicted for pods that do not fit.")
 @compares_policies

@@ -195,6 +195,11 @@ def test_a_file_without_objects_is_refused(scene, tmp_path):
     assert f"{empty} has no objects" in simulate(scene, str(empty), code=2)
 
 
+def test_an_empty_stdin_points_at_the_command_before_the_pipe(scene):
+    told = simulate("-", scene, stdin="\n", code=2)
+    assert told == "Error: stdin is empty: did the command before `|` fail?\n"
+
+
 def test_a_suspended_job_is_no_success_where_all_must_run(scene, tmp_path):
     sample = (ROOT / "daemonset/samples/gang-job.yaml").read_text()
     job = tmp_path / "job.yaml"
@@ -252,8 +257,7 @@ def test_a_bad_file_is_told_with_its_line(scene):
     Path(scene).write_text(f"{SCENE}until: 30s\n")
     assert f"{scene}:18: until: there is no such key" in simulate(scene, code=2)
     pod_only = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n"
-    for text in ("", pod_only):
-        assert "the files have no Nodes" in simulate("-", stdin=text, code=2)
+    assert "the files have no Nodes" in simulate("-", stdin=pod_only, code=2)
 
 
 def test_examples_are_listed_and_run_from_anywhere(tmp_path, monkeypatch):
