@@ -35,8 +35,8 @@ def draw(found: Queue, *, is_wide: bool) -> Iterator[Text]:
     styles = [{"REASON": _STYLES.get(each.reason, "yellow")} for each in entries]
     yield from columns(rows, styles, _NUMBERS)
     if not rows:
-        where = f"namespace {found.namespace}" if found.namespace else "any namespace"
-        yield Text(f"nothing waits in {where}")
+        where = f"namespace {found.namespace} has no pod" if found.namespace else "there is no pod"
+        yield Text(f"{where} in the queue; `gpushare explain pod NAME` says why another is Pending")
     if found.list.left_out:
         yield Text(f"and {found.list.left_out} more (-n shows one namespace)")
     if found.namespace and found.list.length:

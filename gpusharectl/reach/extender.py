@@ -141,8 +141,9 @@ class Extender:
         kind = NotFound if code == HTTPStatus.NOT_FOUND else ApiError
         if code == HTTPStatus.UNAUTHORIZED and not self._headers:
             text += (
-                ". The kubeconfig has no token (client certificates are not accepted there), or "
-                "the URL is not https"
+                ". The kubeconfig has no token (client certificates are not accepted there)"
+                if self.is_encrypted
+                else ". A token is sent only to an address that begins with https"
             )
         return kind(f"{self.where}: {text}", code=code)
 

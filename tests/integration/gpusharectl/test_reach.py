@@ -192,7 +192,7 @@ async def test_a_token_never_goes_in_the_clear(reading, tmp_path):
 async def test_the_extenders_own_words_are_shown_where_it_refuses(reading, tmp_path):
     with pytest.raises(NotFound, match="no such pod"):
         await by_url(reading, tmp_path, "/gpushare-scheduler/gone")
-    with pytest.raises(ApiError, match=r"say who you are.*no token"):
+    with pytest.raises(ApiError, match=r"say who you are.*begins with https"):
         await by_url(reading, tmp_path, "/gpushare-scheduler/closed")
     with pytest.raises(ApiError, match=r"302"):
         await by_url(reading, tmp_path, "/gpushare-scheduler/moved")

@@ -53,8 +53,9 @@ def test_all_namespaces_and_wide_add_columns() -> None:
 
 
 def test_an_empty_queue_is_said_to_be_empty() -> None:
-    assert queue(length=0) == ["nothing waits in namespace ml"]
-    assert queue(length=0, namespace="") == ["nothing waits in any namespace"]
+    why = "in the queue; `gpushare explain pod NAME` says why another is Pending"
+    assert queue(length=0) == [f"namespace ml has no pod {why}"]
+    assert queue(length=0, namespace="") == [f"there is no pod {why}"]
 
 
 def test_what_is_left_out_is_counted() -> None:
