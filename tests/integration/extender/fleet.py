@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 MODELS: Final = {
     "a100": (8, 81920, "NVIDIA A100-SXM4-80GB"),
-    "l4": (4, 23034, "NVIDIA L4"),
-    "t4": (2, 16276, "Tesla T4"),
+    "l4": (4, 22528, "NVIDIA L4"),
+    "t4": (2, 15360, "Tesla T4"),
 }
 APPS: Final = ("llama-70b", "embedder", "whisper", "notebook", "sd-xl", "rerank", "train-bert")
 NAMESPACES: Final = ("serving", "research", "default")
@@ -153,10 +153,10 @@ class Fleet:
         elsewhere = {ANNOTATION_CARDS: "GPU-of-another-node"}  # it may run on any GPU of its node
         made = pod("bound-by-hand", 2048, node="gke-t4-03", annotations=elsewhere)
         self.do(self.cluster.pod_changed, made)
-        self.add_pending("train-llama-0", 120_000, *[TOO_LARGE.text] * 14, minutes=50)
+        self.add_pending("train-llama-0", 120 * 1024, *[TOO_LARGE.text] * 14, minutes=50)
         reasons = [*[NO_ROOM.text] * 4, *[TOO_LARGE.text] * 10]
-        self.add_pending("batch-render-7f9c", 81_000, *reasons, minutes=12)
-        self.add_pending("notebook-ines", 80_000, *reasons, minutes=3)
+        self.add_pending("batch-render-7f9c", 79 * 1024, *reasons, minutes=12)
+        self.add_pending("notebook-ines", 78 * 1024, *reasons, minutes=3)
         self.add_pending("embedder-5b7d", 2048)
         for card in range(2):
             self.add_member(f"bert-{card}", "bert", 2, on="gke-t4-05", card=card, minutes=90)
@@ -197,7 +197,7 @@ class Fleet:
 
     def _fill(self, on: str, card: int, units: int, fill: float) -> Iterator[Pod]:
         rest, pick = int(units * self._random.uniform(fill - 0.3, fill + 0.3)), self._random.choice
-        while (wanted := units // pick((2, 3, 4, 8))) <= min(rest, units):
+        while (wanted := units // pick((2, 3, 4, 8)) // 1024 * 1024) <= min(rest, units):
             rest -= wanted
             self._count += 1
             yield bound(f"{pick(APPS)}-{self._count}", on, card, wanted, pick(NAMESPACES))

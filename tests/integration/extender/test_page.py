@@ -73,7 +73,7 @@ def test_states_of_gpus_and_reasons_of_pods_are_text(page):
     assert any("reserved 5.9 GiB" in label for label in labels)
     assert any("bound-by-hand on an unknown GPU 2 GiB" in label for label in labels)
     assert (
-        "requests 78.2 GiB on one GPU; the most free on one GPU is 53.3 GiB"
+        "requests 78 GiB on one GPU; the most free on one GPU is 54 GiB"
         in page.waiting["notebook-ines"]
     )
     assert "no reason from kube-scheduler yet" in page.waiting["embedder-5b7d"]
@@ -137,7 +137,7 @@ def test_everything_can_be_done_with_the_keys(page):
     assert page.focused.startswith("default/train-llama-0")
     page.press("ENTER")
     page.wait("the reason", lambda: "Nearest nodes" in page.detail)
-    assert "requests 117.2 GiB" in page.detail
+    assert "requests 120 GiB" in page.detail
     page.press("ESCAPE")
     page.wait("no dialog", lambda: page.detail == "")
 
@@ -185,7 +185,7 @@ def test_a_screen_reader_gets_what_is_visible_and_not_every_change(page, stage):
     assert any(name.startswith("GPU 3 unhealthy ") for name in cells)
     rows = [name for role, name in found if role == "row"]
     assert any(
-        "default/train-llama-0, 117.2 GiB, requests 117.2 GiB on one GPU" in name for name in rows
+        "default/train-llama-0, 120 GiB, requests 120 GiB on one GPU" in name for name in rows
     )
     assert "Theme: system" in [name for role, name in found if role == "button"]
     page.run(
