@@ -35,7 +35,7 @@ def test_an_amount_that_the_api_server_rewrites_is_read_right(gpushare: Gpushare
 @pytest.mark.parametrize(
     ("units", "says"),
     [
-        ("0", "ask for at least one unit"),
+        ("0", "request at least one unit"),
         ("8Gi", "Insufficient aliyun.com/gpu-mem"),
         ("8Gi", "it is a number of units, not of bytes"),
     ],
