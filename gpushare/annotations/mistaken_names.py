@@ -4,17 +4,8 @@ import difflib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gpushare.contract import (
-    ANNOTATION_CARD_MODELS,
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARDS_NOT,
-    ANNOTATION_CARDS_ONLY,
-    ANNOTATION_ISOLATION,
-    ANNOTATION_NODE_POLICY,
-    LABEL_CARD_COUNT,
-    RESOURCE_COUNT,
-    RESOURCE_MEMORY,
-)
+from gpushare.cards import placement_policy
+from gpushare.contract import LABEL_CARD_COUNT, RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import QuantityError
 from gpushare.objects.model import Container, Pod
 from gpushare.objects.quantity import parse_units
@@ -29,14 +20,6 @@ _MOST_GPUS: Final = 64  # of one node
 _COUNTS: Final = frozenset({"nvidia.com/gpu", "volcano.sh/vgpu-number"})
 _Text = Callable[[str, str | int, int], str]  # of a resource, its amount and the number of GPUs
 _OURS: Final = "gpushare.aliyun.com/"
-_FOR_USERS: Final = (
-    ANNOTATION_NODE_POLICY,
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARD_MODELS,
-    ANNOTATION_CARDS_ONLY,
-    ANNOTATION_CARDS_NOT,
-    ANNOTATION_ISOLATION,
-)
 # Names that Aliyun's own products use, so no typing errors.
 _RIGHT: Final = frozenset({RESOURCE_MEMORY, RESOURCE_COUNT, "aliyun.com/gpu-core.percentage"})
 
@@ -103,9 +86,9 @@ def _of_annotations(pod: Pod) -> Iterator[str]:
 
 def annotation_suggestion(name: str) -> str:
     """Return the annotation that a mistyped one was probably meant to be; empty if unknown."""
-    if not name.startswith(_OURS) or name in _FOR_USERS or len(name) > _LONGEST:
+    if not name.startswith(_OURS) or name in placement_policy.ANNOTATIONS or len(name) > _LONGEST:
         return ""
-    near = difflib.get_close_matches(name, _FOR_USERS, 1, 0.9)
+    near = difflib.get_close_matches(name, placement_policy.ANNOTATIONS, 1, 0.9)
     return f"{name}: did you mean {near[0]}?" if near else ""
 
 

@@ -17,6 +17,16 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 
+# All that a policy is read from.
+ANNOTATIONS: Final = (
+    ANNOTATION_NODE_POLICY,
+    ANNOTATION_CARD_POLICY,
+    ANNOTATION_CARD_MODELS,
+    ANNOTATION_CARDS_ONLY,
+    ANNOTATION_CARDS_NOT,
+    ANNOTATION_ISOLATION,
+)
+
 _SHOWN: Final = 63
 MOST_CHARACTERS: Final = 8 * 1024  # of one annotation: 190 UUIDs
 MOST_NAMES: Final = 256

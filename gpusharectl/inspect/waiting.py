@@ -26,8 +26,8 @@ class WaitingPod(msgspec.Struct):
 
     ``units`` are of all ``cards`` together, 0 if the request cannot be read. ``why`` is explain's
     sentence; it continues ``POD is Pending:``. ``said_at`` is the time of the Event that it is
-    from; empty if it is as of now. ``gang`` is that of the pod, and ``own`` what the sentence says
-    besides that of the gang.
+    from; empty if it is as of now. ``gang`` is that of the pod, and ``own`` what the sentence adds
+    to that of the gang.
     """
 
     namespace: str

@@ -1,31 +1,14 @@
 """A pod of a simulation that has no node yet (pure)."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
-from gpushare.contract import (
-    ANNOTATION_CARD_MODELS,
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARDS_NOT,
-    ANNOTATION_CARDS_ONLY,
-    ANNOTATION_ISOLATION,
-    ANNOTATION_NODE_POLICY,
-    LABEL_CARD_COUNT,
-)
+from gpushare.cards import placement_policy
+from gpushare.contract import LABEL_CARD_COUNT
 from gpushare.objects.model import Pod
 from gpushare.quota.order import Given, Standing
 from gpusharectl.simulate.scenario import PodEvent
-
-WISHES: Final = (
-    ANNOTATION_NODE_POLICY,
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARD_MODELS,
-    ANNOTATION_CARDS_ONLY,
-    ANNOTATION_CARDS_NOT,
-    ANNOTATION_ISOLATION,
-)
 
 
 @dataclass(slots=True)
@@ -49,6 +32,6 @@ def kind_of(pod: Pod, namespace: str) -> bytes:
 
     ``namespace`` is empty if pods of all namespaces are alike.
     """
-    wishes = [pod.annotations.get(key) for key in WISHES]
+    wishes = [pod.annotations.get(key) for key in placement_policy.ANNOTATIONS]
     metadata = (pod.labels.get(LABEL_CARD_COUNT), namespace, wishes)
     return msgspec.json.encode((metadata, pod.spec), order="sorted")
