@@ -315,9 +315,9 @@ def test_second_scheduler_mode_works(shipped: Gpushare, workloads: Workloads, tm
     )
     found = env_is_card_on_record(workloads, "one", "two")
     assert found["one"] == found["two"]
-    both = [each for each in READING if SECOND in each]
-    assert len(both) > 1
-    assert problems(shipped, both, tmp_path) == []
+    either = [each for each in READING if SECOND in each]
+    assert either
+    assert problems(shipped, either, tmp_path) == []
     # Its extender listens on the pod's own loopback.
     command_line = CommandLine(shipped.cluster.kubeconfig, tmp_path)
     assert command_line.tells("inspect")["notShown"] == []

@@ -158,7 +158,7 @@ def test_what_is_claimed_is_marked_beside_and_on_top_of_what_is_still_used(page,
     stage.bind("victim", "waits", 0, 12_000)
     slots = (Slot("waits", ("GPU-waits-0",), 14_000),)
     stage.do(stage.cluster.ledger.keep, Claim("winner", slots, inf, 5))
-    label = "victim 11.8 GiB, claimed and still used 9.5 GiB, claimed 4.2 GiB"
+    label = "victim 11.8 GiB, claimed and still used 10.4 GiB, claimed 3.3 GiB"
     page.wait("the claim", lambda: label in page.nodes.get("waits", [{"label": ""}])[0]["label"])
     edges = page.run(EDGES)
     assert edges["shared"][1] == pytest.approx(edges["claimed"][0], abs=1)
