@@ -101,7 +101,7 @@ class Grant:
         }
 
     def _named(self, names: Sequence[str]) -> list[model.Container]:
-        containers = (*self.pod.init_containers, *self.pod.containers)
+        containers = self.pod.all_containers
         return [each for each in containers if each.name in names]
 
 

@@ -42,7 +42,7 @@ def suggestions(pod: Pod) -> tuple[str, ...]:
 
 def _of_resources(pod: Pod) -> Iterator[str]:
     left = _MOST_NAMES
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.all_containers:
         for name, amount in _amounts(container):
             if not left:
                 return

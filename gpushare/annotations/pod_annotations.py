@@ -86,7 +86,7 @@ def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
 
     Those are the containers that request more than nothing, or an unreadable amount.
     """
-    names = {each.name for each in (*pod.init_containers, *pod.containers) if _counted(each)}
+    names = {each.name for each in pod.all_containers if _counted(each)}
     return tuple(status for status in pod.statuses if status.name in names)
 
 
@@ -113,7 +113,7 @@ def amounts_of(pod: Pod) -> Request:
     containers = containers_of(pod)
     if any(
         RESOURCE_COUNT in container.limits or RESOURCE_COUNT in container.requests
-        for container in (*pod.init_containers, *pod.containers)
+        for container in pod.all_containers
     ):
         raise RequestError(
             f"{RESOURCE_COUNT} cannot be requested as a resource: request {RESOURCE_MEMORY}, and "

@@ -48,7 +48,7 @@ def sum_up(pod: Pod) -> None:
     """
     held = {
         each.name
-        for each in (*pod.init_containers, *pod.containers)
+        for each in pod.all_containers
         if names_memory(each) and _amount(each) not in {0, "0"}
     }
     limits: dict[str, str | int]

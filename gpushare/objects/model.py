@@ -224,6 +224,11 @@ class Pod(_Object, gc=False, frozen=True):
         return self.spec.init_containers or ()
 
     @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Return the init containers, then the others."""
+        return (*self.init_containers, *self.containers)
+
+    @property
     def statuses(self) -> tuple[ContainerStatus, ...]:
         """Return the kubelet's container statuses, those of init containers first."""
         status = self.status
@@ -299,11 +304,13 @@ class Pod(_Object, gc=False, frozen=True):
             or any(volume.restricts for volume in spec.volumes or ())
             or any(each is not None and each.required for each in between_pods)
             or any(each.required for each in spec.topology_spread_constraints or ())
-            or any(
-                port.host_port
-                for container in (*self.init_containers, *self.containers)
-                for port in container.ports or ()
-            )
+            or self.uses_host_port
+        )
+
+    @property
+    def uses_host_port(self) -> bool:
+        return any(
+            port.host_port for container in self.all_containers for port in container.ports or ()
         )
 
     @property
@@ -324,11 +331,7 @@ class Pod(_Object, gc=False, frozen=True):
         """
         affinity = self.spec.affinity or _NO_AFFINITY
         apart = affinity.pod_anti_affinity
-        return bool(apart is not None and apart.required) or any(
-            port.host_port
-            for container in (*self.init_containers, *self.containers)
-            for port in container.ports or ()
-        )
+        return bool(apart is not None and apart.required) or self.uses_host_port
 
     @property
     def controller(self) -> OwnerReference | None:

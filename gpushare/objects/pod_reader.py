@@ -420,7 +420,7 @@ def _drop_spec(pod: Pod) -> None:
         found = f"spec.tolerations has {len(tolerations)} entries: use at most {MOST_TOLERATIONS}"
         force_setattr(pod, "excess", pod.excess or found)
         force_setattr(spec, "tolerations", None)
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.all_containers:
         _drop_variables(container)
         _drop_ports(container)
     if spec.volumes is not None:
@@ -435,7 +435,7 @@ def _drop_actual_resources(pod: Pod) -> None:
     statuses = [each for each in pod.statuses if each.resources or each.allocated_resources]
     if not statuses:
         return
-    asked = {each.name: each.requests for each in (*pod.init_containers, *pod.containers)}
+    asked = {each.name: each.requests for each in pod.all_containers}
     for each in statuses:
         mine = asked.get(each.name, {})
         if _is_as_asked(each.resources, mine) and _is_as_asked(each.allocated_resources, mine):

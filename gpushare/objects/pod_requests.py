@@ -41,7 +41,7 @@ def is_foreign(resource: str) -> bool:
 def foreign_resources(pod: Pod) -> tuple[str, ...]:
     """Return the foreign resources that a pod names, sorted; few pods name any."""
     found = set(filter(is_foreign, pod.spec.overhead or ()))
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.all_containers:
         found.update(filter(is_foreign, container.limits), filter(is_foreign, container.requests))
     return tuple(sorted(found))
 

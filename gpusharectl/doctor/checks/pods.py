@@ -188,7 +188,7 @@ def _pending_here(facts: Facts) -> Iterator[SeenPod]:
 
 
 def _resources(pod: SeenPod) -> Iterator[tuple[str, str | int]]:
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.all_containers:
         yield from {**container.requests, **container.limits}.items()
 
 

@@ -94,7 +94,7 @@ def _may_use_gpus(pod: SeenPod) -> bool:
 
 
 def _resources(pod: SeenPod) -> Iterator[str]:
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.all_containers:
         yield from container.requests
         yield from container.limits
 

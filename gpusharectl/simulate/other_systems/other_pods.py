@@ -50,6 +50,6 @@ def _names(pod: Pod, resources: tuple[str, ...]) -> bool:
 
 
 def _resources(pod: Pod) -> Iterator[str]:
-    for each in (*pod.init_containers, *pod.containers):
+    for each in pod.all_containers:
         yield from each.limits
         yield from each.requests
