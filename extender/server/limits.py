@@ -18,7 +18,9 @@ from extender.server.paths import (
     DECIDING,
     GATING,
     METRICS,
-    SAME,
+    NAMESPACE_CHANGES,
+    NAMESPACE_USAGE,
+    STREAMS,
     USAGE,
     is_page_file,
 )
@@ -49,6 +51,9 @@ _FIXED: Final = {
     ADMISSION: MAX_REVIEWS,
     GATING: MAX_GATINGS,
     USAGE: MAX_USAGES,
+    # Users of single namespaces leave those of others to administrators.
+    NAMESPACE_CHANGES: MAX_STREAMS,
+    NAMESPACE_USAGE: MAX_USAGES,
 }  # limits that no setting changes
 
 
@@ -118,7 +123,7 @@ def respond(why_not_ready: WhyNotReady, limit: ConcurrencyLimit) -> Middleware:
             ended = time.perf_counter()
             await send(request, response)
             # The caller has its answer and need not wait for the metrics.
-            if verb != CHANGES:  # a stream has no duration of interest
+            if verb not in STREAMS:  # a stream has no duration of interest
                 SECONDS.labels(verb).observe(ended - started)
             REQUESTS.labels(verb, request.get(OUTCOME) or str(response.status)).inc()
             return response
@@ -155,11 +160,11 @@ def _verb(request: web.Request) -> str | None:
         return _SCRAPE
     if not request.path.startswith(EXTENDER_PREFIX) or is_page_file(request.path):
         return None
-    return SAME.get(name or "", name) or "unknown"
+    return name or "unknown"
 
 
 async def _call(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
-    limit = asyncio.timeout(None if verb == CHANGES else ANSWER_SECONDS)
+    limit = asyncio.timeout(None if verb in STREAMS else ANSWER_SECONDS)
     try:
         async with limit:
             return await handler(request)

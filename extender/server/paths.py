@@ -24,8 +24,7 @@ USAGE: Final = "usage"  # route name of what pods really use
 NAMESPACE_USAGE: Final = "namespace_usage"
 CHANGES: Final = feed.PATH  # route name of the live page's stream
 NAMESPACE_CHANGES: Final = "namespace_changes"
-# Route names that share the limit and the metrics of another.
-SAME: Final = {NAMESPACE_CHANGES: CHANGES, NAMESPACE_USAGE: USAGE}
+STREAMS: Final = frozenset({CHANGES, NAMESPACE_CHANGES})
 
 
 def is_page_file(path: str) -> bool:
