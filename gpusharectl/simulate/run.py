@@ -344,7 +344,8 @@ class Run:
         """Note the first that waits if it has waited for long, and later pods were placed now."""
         if at < CLAIM_SECONDS:
             return
-        waiting = (each for each in self._in_turn() if not (each.says or self._is_over(each)))
+        may_claim = (each for each in self._in_turn() if not gpus_of(each.event.pod))
+        waiting = (each for each in may_claim if not (each.says or self._is_over(each)))
         first = next(waiting, None)
         if first is None or at - first.event.at < CLAIM_SECONDS:
             return

@@ -13,6 +13,7 @@ from tests.unit.gpusharectl.simulate.test_namespaces import namespace, of
 from tests.unit.gpusharectl.simulate.test_run import node_text, pod_text, run, waiting, where
 
 HIGH = "priority: 10"
+WHOLE_GPU = "{name: main, resources: {limits: {nvidia.com/gpu: 1}}}"
 
 
 def job(name, parallelism, units):
@@ -134,6 +135,8 @@ def test_a_claim_that_would_be_made_is_told_first_by_every_output():
     assert f"--all-must-run: Not simulated here: {told}" in simulate(
         "-", "--all-must-run", stdin=all_run, code=2
     )
+    whole = f"kind: Pod\nmetadata: {{name: gpu}}\nspec: {{containers: [{WHOLE_GPU}]}}\n"
+    assert f"; {told}." in simulate("-", stdin=f"{stdin}---\n{whole}")
     in_time = stdin.replace("at: 2400", "at: 1700").replace("2500", "1600")
     assert json.loads(simulate("-", "-o", "json", stdin=in_time))["leftOut"] == []
 
