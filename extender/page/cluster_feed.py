@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import inspect
-from gpushare.answers.gangs import list_gangs
+from gpushare.answers.gangs import choose_gangs
 from gpushare.answers.pending.sentences import Sentences
 from gpushare.errors import RequestError
 from gpushare.live_page.feed import MOST_GANGS, NEVER, About, Feed, PendingPod
@@ -85,8 +85,8 @@ class ClusterFeed(Feed):
         began = clock.monotonic()
         if began < self._gangs_at:
             return
-        found = yield from list_gangs(self._state.gangs, most=MOST_GANGS)
-        for key in (yield from self.put_gangs(found)):
+        gangs, more = yield from choose_gangs(self._state.gangs, "", MOST_GANGS)
+        for key in (yield from self.put_gangs(gangs, more)):
             yield
             group = self._state.groups.named(key)
             self._old.update(group.members if group is not None else ())

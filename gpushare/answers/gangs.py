@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -212,7 +212,7 @@ class GangView(msgspec.Struct, rename="camel"):
 
 
 class GangList(msgspec.Struct, rename="camel"):
-    """Gangs in the order of their names; ``left_out`` counts others, placed ones if possible."""
+    """Gangs in the order of their names; ``left_out`` counts others."""
 
     gangs: list[GangView]
     left_out: int = 0
@@ -274,6 +274,17 @@ def list_gangs(
     states: GangStates, namespace: str = "", most: int = MOST_LISTED
 ) -> Generator[None, None, GangList]:
     """Return at most so many gangs of a namespace, or of all namespaces, in short steps."""
+    shown, more = yield from choose_gangs(states, namespace, most)
+    return GangList(sorted(shown, key=_key), more.total())
+
+
+def choose_gangs(
+    states: GangStates, namespace: str, most: int
+) -> Generator[None, None, tuple[list[GangView], Counter[str]]]:
+    """Return at most so many gangs, and how many more there are, by namespace.
+
+    Namespaces take turns, so that the gangs of one do not hide those of others.
+    """
     parts: list[list[GangView]] = [[]]
     for each in states.views():
         yield
@@ -284,11 +295,17 @@ def list_gangs(
             parts[-1].sort(key=_urgency)
             parts.append([])
     parts[-1].sort(key=_urgency)
-    shown: list[GangView] = []
-    for each in islice(merge(*parts, key=_urgency), most):
+    count = Counter[str]()
+    turns: list[list[GangView]] = []  # the most urgent gangs of each namespace, then the next ones
+    for each in merge(*parts, key=_urgency):
         yield
-        shown.append(each)
-    return GangList(sorted(shown, key=_key), sum(map(len, parts)) - len(shown))
+        if (turn := count[each.namespace]) == len(turns):
+            turns.append([])
+        turns[turn].append(each)
+        count[each.namespace] += 1
+    shown = list(islice(chain.from_iterable(turns), most))
+    count.subtract(each.namespace for each in shown)
+    return shown, +count
 
 
 def _urgency(gang: GangView) -> tuple[bool, str, str, str]:

@@ -43,6 +43,7 @@ class Device(msgspec.Struct):
     forgotten_at: int = msgspec.field(name="forgottenAt", default=0)
     enforces: str = ""
     why_not_more: str = msgspec.field(name="whyNotMore", default="")
+    unplaced_of_others: int = msgspec.field(name="unplacedOfOthers", default=0)
 
 
 class UnplacedPod(msgspec.Struct):
@@ -137,14 +138,14 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
 def without_pods_of_others(view: NodeView, namespace: str) -> NodeView:
     """Remove pods outside ``namespace``, for a caller who may not list them; amounts stay.
 
-    What a card has ``used`` then includes those that may run on any card.
+    Each card has the units of hidden pods that may run on any card in ``unplaced_of_others``.
     """
     hidden = [pod for pod in view.unplaced if pod.namespace != namespace]
     everywhere = sum(pod.units for pod in hidden if pod.on_every_card)
     view.unplaced = [pod for pod in view.unplaced if pod.namespace == namespace]
     for card in view.devices:
         card.pods = [pod for pod in card.pods if pod.namespace == namespace]
-        card.used += everywhere
+        card.unplaced_of_others = everywhere
     return view
 
 

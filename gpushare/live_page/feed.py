@@ -10,10 +10,11 @@ from typing import Final
 
 import msgspec
 
-from gpushare.answers.gangs import GangList, GangView
+from gpushare.answers.gangs import GangView
 from gpushare.answers.inspect import NodeView, without_pods_of_others
 from gpushare.answers.queue.quotas import QuotaList, QuotaView
 from gpushare.ledger.changes import Changes
+from gpushare.quota.reasons import NAMESPACE_ENDS
 
 CHUNK_BYTES: Final = 32 * 1024  # of one event, so that no step of sending takes long
 NEVER: Final = -1  # the revision of a viewer that has received nothing
@@ -103,6 +104,7 @@ class About(msgspec.Struct, rename="camel", omit_defaults=True):
 
 _read_node: Final = msgspec.json.Decoder(NodeView).decode
 _read_places: Final = msgspec.json.Decoder(list[list[str]]).decode
+_read_more: Final = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Feed:
@@ -137,14 +139,22 @@ class Feed:
                 self._put(key, None)
             return
         key = self._pods[uid] = f"{_POD}{view.namespace}/{uid}"
-        if self._put(key, view):
+        text = None if unnamed is None else msgspec.json.encode(unnamed)
+        if not self._put(key, view) and text != self._unnamed.get(key):
+            self._changes.add(key)
+        if text is None:
             self._unnamed.pop(key, None)
-            if unnamed is not None:
-                self._unnamed[key] = msgspec.json.encode(unnamed)
+        else:
+            self._unnamed[key] = text
 
-    def put_gangs(self, found: GangList) -> Generator[None, None, list[str]]:
-        """Replace all gangs in short steps; return the keys of those that are new or changed."""
-        gangs = {key_of(each): each for each in found.gangs}
+    def put_gangs(
+        self, found: Iterable[GangView], more: Mapping[str, int]
+    ) -> Generator[None, None, list[str]]:
+        """Replace all gangs in short steps; return the keys of those that are new or changed.
+
+        ``more`` counts those that are not among them, by namespace.
+        """
+        gangs = {key_of(each): each for each in found}
         for key in self._gangs.difference(gangs):
             self._put(_GANG + key, None)
         self._gangs = set(gangs)
@@ -153,8 +163,8 @@ class Feed:
             yield
             if self._put(_GANG + key, _gang(key, view)):
                 changed.append(key)
-        if found.left_out or _MORE in self._texts:
-            self._put(_MORE, found.left_out)
+        if more or _MORE in self._texts:
+            self._put(_MORE, more)
         return changed
 
     def put_quotas(self, found: QuotaList) -> None:
@@ -225,6 +235,9 @@ class Feed:
         """Return what a viewer of one namespace may read of a text."""
         if key[0] == _NODE:
             return msgspec.json.encode(without_pods_of_others(_read_node(text), only))
+        if key[0] == _MORE:
+            more = _read_more(text)
+            return msgspec.json.encode({only: more[only]} if only in more else {})
         if key[0] == _QUEUE:
             begin = f"{_POD}{only}/"
             return msgspec.json.encode(
@@ -235,7 +248,9 @@ class Feed:
             )
         return self._unnamed.get(key, text)
 
-    def _put(self, key: str, view: msgspec.Struct | list[list[str]] | int | None) -> bool:
+    def _put(
+        self, key: str, view: msgspec.Struct | list[list[str]] | Mapping[str, int] | None
+    ) -> bool:
         """Replace a text; return whether it is another one."""
         text = None if view is None else msgspec.json.encode(view)
         if text == self._texts.get(key):
@@ -253,7 +268,8 @@ def _namespace(key: str) -> str:
 
 
 def _has_quota(view: QuotaView) -> bool:
-    return view.limit is not None or bool(view.models) or bool(view.problem)
+    has_one = view.limit is not None or bool(view.models)
+    return has_one or view.problem not in {"", NAMESPACE_ENDS.text}
 
 
 def key_of(gang: GangView) -> str:

@@ -66,6 +66,7 @@ function segments(card, node, unit) {
   // A page of one namespace has no pods of others, but all that is used.
   if (card.usedGPU > used) add("others", "*", "other pods", card.usedGPU - used);
   for (const pod of node.unplaced.filter((each) => each.onEveryGPU)) add("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units);
+  if (card.unplacedOfOthers) add("unplaced", "?", "other pods", card.unplacedOfOthers);
   if (card.reserved) add("reserved", "!", "reserved", card.reserved);
   if (!card.claimed) return found;
   // What others use until they have ended is drawn on top of them.
@@ -176,7 +177,7 @@ export class Store {
     for (const key of goneGangs) to.gangs.delete(key);
     for (const quota of quotas) to.quotas.set(quota.namespace, quota);
     for (const name of goneQuotas) to.quotas.delete(name);
-    for (const more of moreGangs) to.moreGangs = more;
+    for (const more of moreGangs) to.moreGangs = Object.values(more).reduce((sum, each) => sum + each, 0);
     for (const found of queue) replacePlaces(to, found);
     for (const name of goneNodes) to.nodes.delete(name);
     for (const uid of gonePods) to.pods.delete(uid);

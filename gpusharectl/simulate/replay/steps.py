@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpushare.answers import explain, inspect
-from gpushare.answers.gangs import list_gangs
+from gpushare.answers.gangs import choose_gangs
 from gpushare.live_page.feed import MOST_GANGS, NEVER, Feed, PendingPod, key_of
 from gpushare.live_page.history import Sample, steps_event
 from gpushare.placement.rank import Policies
@@ -83,7 +83,7 @@ class Replay:
             gang = gangs.get((group.namespace, group.gang), "")
             for pod in group.pods:
                 feed.put_pod(f"{pod.namespace}/{pod.name}", _pending(group, pod, gang))
-        run_all(feed.put_gangs(run_all(list_gangs(self._run.gangs, most=MOST_GANGS))))
+        run_all(feed.put_gangs(*run_all(choose_gangs(self._run.gangs, "", MOST_GANGS))))
         yield from feed.events(NEVER)
         yield steps_event(self._charted[-CHARTED:])
 

@@ -31,7 +31,7 @@ class Viewer:
     def __init__(self, feed, only=""):
         self.feed, self.only, self.seen, self.received = feed, only, NEVER, Counter()
         self.told = b""
-        self.nodes, self.pods, self.gangs, self.more_gangs = {}, {}, {}, 0
+        self.nodes, self.pods, self.gangs, self.more_gangs = {}, {}, {}, {}
         self.places, self.quotas = [], {}
 
     def update(self):
@@ -360,10 +360,10 @@ def test_no_more_gangs_are_sent_than_can_be_shown(bench, feed, monkeypatch):
     monkeypatch.setattr(cluster_feed, "MOST_GANGS", 3)
     bench.add(*(member(f"p{each}", f"gang-{each}", units=None) for each in range(5)))
     viewer = Viewer(feed).update()
-    assert (len(viewer.gangs), viewer.more_gangs) == (3, 2)
+    assert (len(viewer.gangs), viewer.more_gangs) == (3, {"default": 2})
     for each in range(3):
         bench.cluster.pod_deleted(bench.kube.pods[f"p{each}"])
     bench.time.now += GANGS_SECONDS
     viewer.update()
-    assert (len(viewer.gangs), viewer.more_gangs) == (2, 0)
+    assert (len(viewer.gangs), viewer.more_gangs) == (2, {})
     assert live_page.MOST_GANGS == 500

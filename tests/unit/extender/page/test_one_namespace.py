@@ -3,14 +3,15 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from extender.page import streams
+from extender.page import cluster_feed, streams
 from extender.page.cluster_feed import GANGS_SECONDS, PLACES_SECONDS, ClusterFeed
 from extender.page.rules import CardUsage, NodeUsage, of_namespace
 from extender.server import authorization
 from extender.server.limits import MAX_STREAMS, SHARES
 from gpushare.contract import ANNOTATION_CARDS, LABEL_GANG, LABEL_GANG_MINIMUM
-from gpushare.live_page.feed import CHUNK_BYTES, NEVER
+from gpushare.live_page.feed import CHUNK_BYTES, NEVER, PendingPod
 from gpushare.quota.namespaces import Namespace
 from gpushare.quota.quota import parse
 from tests.builders import node, pod
@@ -59,8 +60,8 @@ def test_pods_of_others_are_amounts_without_names(feed):
     [found] = viewer.nodes.values()
     first, second = found["devs"]
     assert [each["name"] for each in first["pods"]] == ["mine"]
-    assert (first["usedGPU"], second["usedGPU"], second["pods"]) == (18, 2, [])
-    assert (found["unplaced"], second["free"]) == ([], 14)
+    assert (first["usedGPU"], second["usedGPU"], second["pods"]) == (16, 0, [])
+    assert (found["unplaced"], second["free"], second["unplacedOfOthers"]) == ([], 14, 2)
     assert {each["name"] for each in viewer.pods.values()} == {"waits", "member"}
     assert [each["name"] for each in viewer.gangs.values()] == ["ours"]
     assert [(each["namespace"], each["limit"]) for each in viewer.quotas.values()] == [
@@ -79,6 +80,34 @@ def test_a_sentence_names_no_pod_of_another_namespace(bench):
     said = ours.pods["uid-waits"]["why"]
     assert said.startswith("requests 15 MiB on one GPU")
     assert "another namespace" in said
+
+
+def test_a_sentence_follows_what_is_told_of_the_own_pods_alone(bench):
+    """The full text may stay as it is, while another pod of the namespace is named."""
+    feed = ClusterFeed(bench.cluster.state, lambda: True)
+    ours = Viewer(feed, "default").update()
+    view = PendingPod("u", "default", "w", 0, "", why="when mine/theirs ends")
+    for named in ("a", "b"):
+        feed.put_pod("u", view, replace(view, why=f"when {named} ends"))
+        assert ours.update().pods["u"]["why"] == f"when {named} ends"
+
+
+def test_gangs_of_others_neither_hide_the_own_ones_nor_are_counted(bench, monkeypatch):
+    monkeypatch.setattr(cluster_feed, "MOST_GANGS", 3)
+    for number in range(5):
+        bench.add(secret(in_gang(pending(f"t{number}", 8), f"a{number}"), uid=f"uid-t{number}"))
+    bench.add(*(in_gang(pending(f"other-{each}", 8), each) for each in ("second", "third")))
+    feed = ClusterFeed(bench.cluster.state, lambda: True)
+    viewer = Viewer(feed, "default").update()
+    assert [each["name"] for each in viewer.gangs.values()] == ["ours", "second"]
+    assert viewer.more_gangs == {"default": 1}
+    assert Viewer(feed).update().more_gangs == {"default": 1, "secret": 5}
+
+
+def test_a_namespace_that_is_being_deleted_has_no_quota_for_that(bench, feed):
+    bench.cluster.state.namespaces.put(Namespace("ends", is_ending=True))
+    bench.cluster.state.namespaces.put(Namespace("wrong", problem="1 GB is no number"))
+    assert set(Viewer(feed).update().quotas) == {"default", "secret", "wrong"}
 
 
 def test_nothing_is_told_of_others_when_they_come_and_go(bench, feed):

@@ -230,3 +230,11 @@ def test_explain_has_the_gang_of_a_bound_member_too() -> None:
 def test_a_gang_of_a_pod_group_that_does_not_exist_is_invalid() -> None:
     asking = annotated(pod("a", labels={LABEL_POD_GROUP: "train"}), {}, namespace="ml")
     assert "PodGroup" in said(cluster_of(asking), asking)
+
+
+def test_many_gangs_of_one_namespace_hide_no_gang_of_another() -> None:
+    many = [member(f"w{n}", labels={LABEL_GANG: f"g{n}"}, namespace="a") for n in range(9)]
+    gangs = cluster_of(*many, member("p", minimum=1, node="n", namespace="b")).gangs
+    found = run_all(list_gangs(gangs, most=3))
+    assert [each.namespace for each in found.gangs] == ["a", "a", "b"]
+    assert found.left_out == 7
