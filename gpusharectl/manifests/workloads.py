@@ -149,14 +149,14 @@ def _job_set(workload: Field, name: str) -> Iterator[Pods]:
         of_one = _parallelism(job)
         count = each.at("replicas").number(1) * of_one
         waits = (is_in_order and number > 0) or any(True for _ in each.at("dependsOn").items())
-        is_indexed = job.at("completionMode").value in {None, "Indexed"}
+        is_indexed = job.at("completionMode").text("Indexed") == "Indexed"
         named = _job_set_names(f"{name}-{part}", of_one, is_indexed=is_indexed)
         yield Pods(job.at("template"), count, named, 0 if waits else count, part)
 
 
 def _job_set_names(name: str, of_one: int, *, is_indexed: bool) -> _Names:
     def named(number: int) -> Named:
-        job, index = divmod(number, of_one)
+        job, index = divmod(number, max(1, of_one))  # without pods, its template is still read
         labels = {contract.LABEL_JOB_INDEX: str(index)} if is_indexed else {}
         return f"{name}-{job}-{index}", labels
 

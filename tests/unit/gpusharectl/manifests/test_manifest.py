@@ -31,6 +31,12 @@ def test_every_workload_is_asked_about_by_its_pods(kind, spec, count):
     assert found.pod["spec"]["containers"] == CONTAINERS
 
 
+def test_a_workload_of_no_pods_now_is_asked_about_by_one():
+    job = {"name": "w", "template": {"spec": {"parallelism": 0, "template": TEMPLATE}}}
+    job_set = {"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": [job]}}
+    assert manifest(yaml.safe_dump(job_set).encode(), "x.yaml").only().count == 1
+
+
 def test_documents_that_make_no_pods_are_left_out_and_named():
     pod = "{kind: Pod, metadata: {name: x}}"
     found = manifest(

@@ -196,6 +196,7 @@ PART = "spec.tfReplicaSpecs.Worker"
         (ray(ray_group("a", replicas=99_999, numOfHosts=99_999)), "more than 100000 pods"),
         (job_set({"name": "w"}), "spec.replicatedJobs[0].template.spec.template: is missing"),
         (job_set("w"), "spec.replicatedJobs[0]: expected a mapping"),
+        (job_set(replicated("w", completionMode=["Indexed"])), "completionMode: expected a text"),
         (document("MPIJob", "kubeflow.org/v2beta1", {"mpiReplicaSpecs": []}), "expected a mapping"),
         (ray(kind="RayJob", path="other"), "spec.rayClusterSpec: is missing"),
         (document("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", None), "is missing"),
