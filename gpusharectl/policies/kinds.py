@@ -34,11 +34,7 @@ class Kind(msgspec.Struct, rename="camel", frozen=True):
 
 
 def kinds_of(pods: Iterable[Pod]) -> tuple[Kind, ...]:
-    """Return the commonest kinds in falling order of pods, the largest, and that with least.
-
-    Less than that of a GPU is of no use to any of the pods. Pods whose request no node can grant
-    have no kind.
-    """
+    """Return all kinds, the commonest first. Pods whose request no node can grant have none."""
     found: dict[tuple[int, int], Counter[tuple[str, str]]] = {}
     for pod in pods:
         request = valid_amounts(pod)
@@ -46,11 +42,18 @@ def kinds_of(pods: Iterable[Pod]) -> tuple[Kind, ...]:
             size = request.units_per_card, request.card_count
             workload = pod.metadata.namespace, workload_of(pod)
             found.setdefault(size, Counter())[workload] += 1
-    kinds = [_kind(*size, workloads) for size, workloads in found.items()]
-    kinds.sort(key=lambda kind: (-kind.pods, -_units(kind), kind.cards))
+    return _sorted(_kind(*size, workloads) for size, workloads in found.items())
+
+
+def shown(found: Iterable[Kind]) -> tuple[Kind, ...]:
+    """Return the commonest kinds in falling order of pods, the largest, and that with least.
+
+    Less than that of a GPU is of no use to any of the pods.
+    """
+    kinds = _sorted(found)
     largest = max(kinds, key=_units, default=None)
     least = min(kinds, key=lambda kind: (kind.units_per_card, kind.cards), default=None)
-    chosen = kinds[:COMMONEST]
+    chosen = list(kinds[:COMMONEST])
     for each in (largest, least):
         if each is not None and each not in chosen:
             chosen.append(each)
@@ -77,6 +80,10 @@ def workload_of(pod: Pod) -> str:
     if owner.kind == "ReplicaSet":
         return owner.name.removesuffix(f"-{pod.labels.get('pod-template-hash', '')}")
     return _MINUTES.sub("", owner.name) if owner.kind == "Job" else owner.name
+
+
+def _sorted(found: Iterable[Kind]) -> tuple[Kind, ...]:
+    return tuple(sorted(found, key=lambda kind: (-kind.pods, -_units(kind), kind.cards)))
 
 
 def _kind(units_per_card: int, cards: int, workloads: Counter[tuple[str, str]]) -> Kind:

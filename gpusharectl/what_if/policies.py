@@ -14,7 +14,7 @@ from gpushare.placement.rank import Policies
 from gpushare.placement.trial import look
 from gpushare.process.time_slices import run_all
 from gpushare.text.counted import counted
-from gpusharectl.policies.kinds import Kind, kinds_of
+from gpusharectl.policies.kinds import Kind, kinds_of, shown
 from gpusharectl.policies.left import Left, left_on
 from gpusharectl.policies.table import Row, largest_difference, rows_of, table
 from gpusharectl.reach.listed_cluster import ListedCluster
@@ -56,7 +56,7 @@ def compare(
 ) -> Comparison:
     """Try the pods with each policy; RequestError if no node could ever grant their request."""
     own = request_of(question.pod).policy.node_policy
-    kinds = kinds_of(cluster.sharing())
+    kinds = shown(kinds_of(cluster.sharing()))
     return Comparison(
         unit_mib=cluster.unit_mib,
         asked=question.count,

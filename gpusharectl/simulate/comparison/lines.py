@@ -1,12 +1,14 @@
 """Format a comparison of policies for a terminal (pure)."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from rich.text import Text
 
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.text.counted import counted
-from gpusharectl.policies.kinds import Kind
+from gpusharectl.policies.kinds import COMMONEST, Kind, shown
 from gpusharectl.policies.table import Row, largest_difference, named, rows_of, table
 from gpusharectl.simulate import view
 from gpusharectl.simulate.comparison.runs import Comparison, PolicyView
@@ -49,18 +51,28 @@ def _rows(found: Comparison) -> Iterator[Row]:
             what = "at the end" if is_last else "when most is requested"
             yield f"-- {what} ({view.clock(moment.at)})", ()
         yield "pods Pending", [each.pending for each in moment.policies]
-        kinds = {_size(kind): kind for each in moment.policies for kind in each.waiting}
-        counts = [{_size(kind): kind.pods for kind in each.waiting} for each in moment.policies]
-        for size, kind in kinds.items():
-            yield f"  {named(kind, found.unit_mib)}", [each.get(size, 0) for each in counts]
+        yield from _waiting(moment.policies, found.unit_mib)
         yield from rows_of([each.left for each in moment.policies], found.kinds, found.unit_mib)
+
+
+def _waiting(policies: Sequence[PolicyView], unit_mib: int) -> Iterator[Row]:
+    """Yield how many pods of the same kinds are Pending with each policy."""
+    found = sorted(chain.from_iterable(each.waiting for each in policies), key=lambda k: k.pods)
+    kinds = {_size(kind): kind for kind in found}  # with its name where most are Pending
+    counts = [Counter({_size(kind): kind.pods for kind in each.waiting}) for each in policies]
+    chosen = shown(kinds.values())
+    for kind in chosen:
+        yield f"  {named(kind, unit_mib)}", [each.pop(_size(kind), 0) for each in counts]
+    if len(kinds) > len(chosen):
+        others = f"  and {counted(len(kinds) - len(chosen), 'other kind')}"
+        yield others, [each.total() for each in counts]
 
 
 def _who_waits(policies: Sequence[PolicyView], unit_mib: int) -> str:
     texts = []
     for each in policies:
-        names = ", ".join(named(kind, unit_mib) for kind in each.waiting) or "no pod"
-        texts.append(f"{each.policy} leaves {names} Pending")
+        names = view.listed([named(kind, unit_mib) for kind in each.waiting], COMMONEST)
+        texts.append(f"{each.policy} leaves {names or 'no pod'} Pending")
     return f"{'; '.join(texts)}."
 
 

@@ -10,19 +10,16 @@ from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.contract import ANNOTATION_NODE_POLICY
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
-from gpusharectl.policies.kinds import Kind, kinds_of, valid_amounts
+from gpusharectl.policies.kinds import Kind, kinds_of, shown, valid_amounts
 from gpusharectl.policies.left import Left, left_on
-from gpusharectl.simulate import view
+from gpusharectl.simulate import left_out, view
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
-from gpusharectl.simulate.run import Run
+from gpusharectl.simulate.run import NEVER_SIMULATED, Run
 from gpusharectl.simulate.scenario import Scenario
 
 
 class PolicyView(msgspec.Struct, rename="camel", frozen=True):
-    """The number of ``pending`` pods with a policy, and what it leaves.
-
-    ``waiting`` has their commonest kinds, with their pods.
-    """
+    """The number of ``pending`` pods with a policy, and what it leaves; ``waiting``: all kinds."""
 
     policy: str
     pending: int
@@ -60,7 +57,7 @@ class Comparison(msgspec.Struct, rename="camel", frozen=True):
 def compare(scenario: Scenario, policies: Sequence[NodePolicy], card: CardPolicy) -> Comparison:
     """Return what each of ``policies``, at least one, makes of the scenario."""
     pods = [event.pod for event in scenario.pods if asks_for_share(event.pod)]
-    kinds = kinds_of(pods)
+    kinds = shown(kinds_of(pods))
     ats = _times(scenario)
     runs = [Run(scenario, Policies(policy, card)) for policy in policies]
     views: dict[int, list[PolicyView]] = {at: [] for at in ats}
@@ -68,15 +65,15 @@ def compare(scenario: Scenario, policies: Sequence[NodePolicy], card: CardPolicy
         for at in run.times():
             if at in views:
                 views[at].append(_view(run, kinds))
-    head = runs[-1].head
+    passed = set().union(*(run.passed for run in runs))
     return Comparison(
         version=view.VERSION,
         unit_mib=scenario.unit_mib,
-        card_policy=head.card_policy,
-        left_out=head.left_out,
-        not_simulated=head.not_simulated,
-        ignored=head.ignored,
-        unknown=runs[-1].unknown,
+        card_policy=card.value,
+        left_out=(*left_out.of(scenario), *left_out.claims(passed)),
+        not_simulated=NEVER_SIMULATED,
+        ignored=tuple(scenario.ignored.lines()),
+        unknown=tuple(dict.fromkeys(text for run in runs for text in run.unknown)),
         placed_again=scenario.placed_again,
         own_policy=sum(ANNOTATION_NODE_POLICY in pod.annotations for pod in pods),
         kinds=kinds,

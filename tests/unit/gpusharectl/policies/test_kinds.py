@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpushare.objects.model import OwnerReference
-from gpusharectl.policies.kinds import kinds_of, workload_of
+from gpusharectl.policies.kinds import kinds_of, shown, workload_of
 from gpusharectl.policies.table import named
 from tests.builders import pod
 
@@ -39,7 +39,7 @@ def test_the_commonest_kinds_the_largest_and_the_smallest_are_named():
     pods = [sized(f"{name}-{n}", units) for units, name in enumerate("abcde", 1) for n in range(9)]
     pods += [sized("big", 64, 8), *(sized(f"b-{n}", 3) for n in range(10, 13))]
     pods += [sized("d-9", 4), sized("wrong", 0)]
-    found = [(named(each, 1024), each.pods) for each in kinds_of(pods)]
+    found = [(named(each, 1024), each.pods) for each in shown(kinds_of(pods))]
     assert found == [
         ("c and 1 other (3 GiB)", 12),
         ("d (4 GiB)", 10),
@@ -50,4 +50,4 @@ def test_the_commonest_kinds_the_largest_and_the_smallest_are_named():
 
 
 def test_without_pods_there_are_no_kinds():
-    assert kinds_of([]) == ()
+    assert shown(kinds_of([])) == ()

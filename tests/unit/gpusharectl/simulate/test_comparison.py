@@ -18,7 +18,7 @@ from gpusharectl.simulate.scenario import build
 from tests.builders import node as gpu_node
 from tests.unit.gpusharectl.simulate import dumps
 from tests.unit.gpusharectl.simulate.test_command import SCENE, simulate
-from tests.unit.gpusharectl.simulate.test_run import scenarios, waiting
+from tests.unit.gpusharectl.simulate.test_run import node_text, pod_text, scenarios, waiting
 
 BOTH = ("--policy", "binpack", "--policy", "spread")
 
@@ -141,16 +141,31 @@ def test_whole_gpus_are_compared_as_if_their_pods_requested_what_is_assumed():
     assert "Add --assume-memory GIB to compare as if pods with whole GPUs requested it" in whole
 
 
-def test_kinds_of_pods_that_wait_with_only_one_policy_are_named(tmp_path):
-    file = tmp_path / "scene.yaml"
-    pods = [("first", 10), ("second", 10), ("big", 20)]
-    limits = (
-        "{{kind: Pod, metadata: {{name: {}}}, spec: {{containers: [{{name: c, resources: "
-        "{{limits: {{aliyun.com/gpu-mem: {}}}}}}}]}}}}"
-    )
-    nodes = ["{kind: Node, metadata: {name: a}, gpus: 1 x 20}"]
-    nodes.append("{kind: Node, metadata: {name: b}, gpus: 1 x 20}")
-    file.write_text("\n---\n".join([*nodes, *(limits.format(*each) for each in pods)]))
-    told = simulate(str(file), "--policy", "binpack", "--policy", "spread")
+def on_two_nodes(gib, *pods):
+    nodes = [node_text(name, f"1 x {gib}") for name in ("a", "b")]
+    return "---\n".join([*nodes, *(pod_text(name, units, at=at) for name, units, at in pods)])
+
+
+def test_kinds_of_pods_that_wait_with_only_one_policy_are_named():
+    pods = [("first", 10, 0), ("second", 10, 0), ("big", 20, 0)]
+    told = simulate("-", *BOTH, stdin=on_two_nodes(20, *pods))
     assert "binpack leaves no pod Pending; spread leaves big (20 GiB) Pending." in told
     assert "free, but too little for any pod" in told
+
+
+def test_of_many_kinds_that_wait_the_same_are_counted_for_each_policy():
+    pods = [("first", 50, 0), ("second", 50, 0), ("k98", 98, 1)]
+    pods += [(f"k{units}", units, 2) for units in (99, 97, 96, 95, 94)]
+    told = simulate("-", *BOTH, stdin=on_two_nodes(100, *pods))
+    rows = [line.rsplit(maxsplit=2) for line in told.splitlines() if line.startswith("  ")]
+    assert [row[1:] for row in rows[1:6]] == [["1", "1"], ["0", "1"], *[["1", "1"]] * 2, ["2", "2"]]
+    assert rows[5][0].strip() == "and 2 other kinds"
+    found = json.loads(simulate("-", *BOTH, "-o", "json", stdin=on_two_nodes(100, *pods)))
+    assert [len(each["waiting"]) for each in found["moments"][-1]["policies"]] == [5, 6]
+
+
+def test_a_claim_that_one_of_the_policies_would_make_is_told():
+    pods = [("first", 50, 0), ("second", 50, 0), ("big", 98, 1), ("small", 2, "1h")]
+    for policies in (BOTH, ("--policy", "spread", "--policy", "binpack")):
+        told = simulate("-", *policies, stdin=on_two_nodes(100, *pods))
+        assert "GPUs would be reserved as they become free: big)" in told
