@@ -287,7 +287,7 @@ def _serve(begun: Begun, port: int, *, browse: bool, step: int | None) -> None:
     for _ in run.steps(run.count):
         pass  # only the whole run knows all notes
     say_notes(begun)
-    replay = steps.Replay(run.scenario, run.policies, begun.headlines())
+    replay = steps.Replay(run.scenario, run.policies, run.head.left_out, begun.headlines())
     asyncio.run(server.serve(replay, port, browse=browse, step=step))
 
 

@@ -1,6 +1,6 @@
 """The steps of a simulation as the live page's events (pure)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -46,16 +46,19 @@ class _About(msgspec.Struct, rename="camel"):
 class Replay:
     """Goes to any step; going back begins again, because a run is only computed forward.
 
-    ``headlines`` by a step's title are told instead of what happened.
+    ``left_out`` is that of the run's head. ``headlines`` by a step's title are told instead of what
+    happened.
     """
 
     def __init__(
         self,
         scenario: Scenario,
         policies: Policies,
+        left_out: Sequence[str],
         headlines: Mapping[str, list[str]] = NO_HEADLINES,
     ) -> None:
-        self._scenario, self._policies, self._headlines = scenario, policies, headlines
+        self._scenario, self._policies = scenario, policies
+        self._left_out, self._headlines = left_out, headlines
         self._begin()
 
     def _begin(self) -> None:
@@ -115,8 +118,8 @@ class Replay:
         return self._shown
 
     def _warning(self) -> Iterator[str]:
-        if left_out := self._run.head.left_out:
-            yield view.left_out(left_out)
+        if self._left_out:
+            yield view.left_out(self._left_out)
 
     def _played(self, step: view.Step) -> Played:
         return Played(

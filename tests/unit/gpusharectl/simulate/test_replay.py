@@ -22,6 +22,10 @@ def scenario(name):
     return build(read(name, examples.content(name)), None)
 
 
+def replay_of(made, left_out=()):
+    return Replay(made, Policies(), left_out)
+
+
 def received(replay, number):
     """Return what a page has after this step."""
     found = {"nodes": {}, "pods": {}, "gangs": {}}
@@ -44,7 +48,7 @@ def example(request):
 
 
 def test_every_step_shows_what_the_simulation_says(example):
-    replay = Replay(scenario(example), Policies())
+    replay = replay_of(scenario(example))
     for step in Run(scenario(example), Policies()).steps():
         found = received(replay, step.number)
         assert found["played"]["step"] == step.number
@@ -57,15 +61,22 @@ def test_every_step_shows_what_the_simulation_says(example):
 
 
 def test_going_back_shows_the_same_step_again(example):
-    replay = Replay(scenario(example), Policies())
+    replay = replay_of(scenario(example))
     numbers = [*range(1, replay.count + 1)]
     forward = [received(replay, number) for number in numbers]
     back = [received(replay, number) for number in reversed(numbers)]
     assert [*reversed(back)] == forward
 
 
+def test_every_step_says_first_what_is_not_simulated():
+    replay = replay_of(scenario("fragmentation"), ["volumes (1 pod)"])
+    for number in (2, 1):
+        first = received(replay, number)["played"]["happened"][0]
+        assert first == "Not simulated here: volumes (1 pod)."
+
+
 def test_a_pending_pod_is_explained_in_its_step():
-    replay = Replay(scenario("fragmentation"), Policies())
+    replay = replay_of(scenario("fragmentation"))
     [pod] = received(replay, 3)["pods"].values()
     found = replay.explained(3, pod["namespace"], pod["name"], 5)
     assert found.state == "waiting"
@@ -75,7 +86,7 @@ def test_a_pending_pod_is_explained_in_its_step():
 
 
 async def test_a_step_that_there_is_not_is_rejected_with_the_range():
-    async with TestClient(TestServer(application(Replay(scenario("vllm"), Policies())))) as client:
+    async with TestClient(TestServer(application(replay_of(scenario("vllm"))))) as client:
         for text in ("0", "", "x", "-1", "1.5", "²", "9" * 5000):
             for page in ("changes", "explain/default/llama-new"):
                 async with client.get(f"{PREFIX}/{page}", params={"step": text}) as answer:
@@ -84,7 +95,7 @@ async def test_a_step_that_there_is_not_is_rejected_with_the_range():
 
 
 async def test_a_step_after_the_last_is_the_last():
-    async with TestClient(TestServer(application(Replay(scenario("vllm"), Policies())))) as client:
+    async with TestClient(TestServer(application(replay_of(scenario("vllm"))))) as client:
         for text in ("4", "9" * 20):
             async with client.get(f"{PREFIX}/changes", params={"step": text}) as answer:
                 while not (line := await answer.content.readline()).startswith(b"data: "):
@@ -93,7 +104,7 @@ async def test_a_step_after_the_last_is_the_last():
 
 
 async def test_only_pages_of_this_server_can_ask():
-    app = application(Replay(scenario("vllm"), Policies()))
+    app = application(replay_of(scenario("vllm")))
     async with served(app, 0, name="simulate") as url, TestClient(TestServer(app)) as client:
         page = f"{url}{PREFIX}/page"
         evil = {"Sec-Fetch-Site": "cross-site"}
@@ -111,7 +122,7 @@ async def test_only_pages_of_this_server_can_ask():
 def test_a_pod_that_is_pending_for_a_whole_gpu_is_explained_as_in_the_list():
     made = dumps.node("n", 1, labels=dumps.labels(1, 81920)), dumps.pod("a", "n", gpu=1)
     content = dumps.dump(*made, dumps.pod("waits", gpu=1))
-    replay = Replay(build(read("f.json", content)), Policies())
+    replay = replay_of(build(read("f.json", content)))
     [pod] = received(replay, 1)["pods"].values()
     assert (pod["units"], pod["cards"], pod["why"]) == (0, 1, "requests 1 whole GPU; none is idle")
     assert replay.explained(1, "ml", "waits", 5).says == pod["why"]
