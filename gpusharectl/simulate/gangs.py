@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
 
 from gpushare.answers.gang_text import view
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
@@ -21,9 +20,13 @@ from gpushare.planning.planner import Planner
 from gpushare.process.time_slices import run_all
 from gpushare.quota.planned import planned
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
+from gpusharectl.simulate.view import short
 from gpusharectl.simulate.world import SimulatedWorld
 
-OWNER: Final = "simulate"
+
+def name_of(group: Group) -> str:
+    """Return for example ``gang ml/train``."""
+    return f"gang {short(group.key.namespace, group.key.name)}"
 
 
 class SimulatedGangs:
@@ -96,7 +99,7 @@ class SimulatedGangs:
         if group.problem is not None or not waiting or least > len(waiting):
             return None
         return Ask(
-            OWNER,
+            name_of(group),
             waiting,
             least,
             zone_key=group.zone_key,

@@ -30,7 +30,7 @@ from gpushare.quota.namespaces import Namespace
 from gpushare.quota.order import Given, QueueOrder
 from gpushare.quota.quota import NO_QUOTA
 from gpusharectl.simulate import left_out, view
-from gpusharectl.simulate.gangs import SimulatedGangs
+from gpusharectl.simulate.gangs import SimulatedGangs, name_of
 from gpusharectl.simulate.left_out import CLAIM_SECONDS
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.preempting import Preempting
@@ -71,6 +71,7 @@ class Run:
         self.passed: set[str] = set()  # pods and gangs that a claim would have helped
         self.lost: list[Pod] = []  # that were evicted, and have no controller
         self._has_evicted = False
+        self._seen = {"default"}  # namespaces
         self._limited: set[str] = set()  # namespaces whose pods are not like those of others
         self._moments: dict[int, _Moment] = {}
         for number, event in enumerate(scenario.nodes):
@@ -194,9 +195,11 @@ class Run:
                 yield view.QuotaUse(each.name, model, used[model], most)
 
     def _limit(self, at: int, namespace: Namespace) -> None:
+        text = "changes" if namespace.name in self._seen else "is added"
+        self._seen.add(namespace.name)
         self.cluster.namespaces.put(namespace)
         if at:
-            self._happened.append(view.Happened("namespace", namespace.name, text="changes"))
+            self._happened.append(view.Happened("namespace", namespace.name, text=text))
 
     def _change(self, at: int, number: int) -> None:
         event = self.scenario.nodes[number]
@@ -212,6 +215,7 @@ class Run:
         event = self.scenario.pods[number]
         pod = event.pod
         self._numbers[pod.uid] = number
+        self._seen.add(pod.metadata.namespace)
         self.cluster.count(pod)
         if pod.node:
             self.cluster.bind(pod)
@@ -315,7 +319,7 @@ class Run:
         if found is None:
             return False
         group = self.gangs.of(ask.members[0])
-        owner = f"gang {group.key.name}" if group is not None else ask.members[0].metadata.name
+        owner = self._name_of(ask.members[0])
         gone = [self._evict(pod, owner) for pod in found.victims]
         for number in gone:  # only now: a gang that is evicted as a whole starts anew
             event = self.scenario.pods[number]
@@ -351,8 +355,14 @@ class Run:
             return
         ages = (self.scenario.pods[self._numbers[f"{e.namespace}/{e.name}"]] for e in self._placed)
         if any((-e.pod.priority, e.at) > (-first.event.pod.priority, first.event.at) for e in ages):
-            group, pod = self.gangs.of(first.event.pod), first.event.pod
-            self.passed.add(f"gang {group.key.name}" if group is not None else pod.metadata.name)
+            self.passed.add(self._name_of(first.event.pod))
+
+    def _name_of(self, pod: Pod) -> str:
+        """Return the name of a pod's gang; without one, its own."""
+        group = self.gangs.of(pod)
+        if group is not None:
+            return name_of(group)
+        return view.short(pod.metadata.namespace, pod.metadata.name)
 
     @property
     def _placed(self) -> Iterator[view.Happened]:

@@ -279,7 +279,7 @@ def lines(step: Step) -> list[str]:
         if len(row) == 1:
             found.append(_described(first, step.unit_mib))
             continue
-        subject = gang_rows.subject(_short(first.namespace, first.gang), len(row))
+        subject = gang_rows.subject(short(first.namespace, first.gang), len(row))
         refused = next((each for each in row if each.what == "refused"), None)
         why = f"! {subject} cannot run: pod {refused.name}: {refused.text}" if refused else ""
         found.append(why or f"? {subject} is Pending")
@@ -295,7 +295,7 @@ def _described(happened: Happened, unit_mib: int) -> str:
     if not happened.units:
         amount = "no GPU memory"
     after = f" after {clock(happened.waited)}" if happened.waited else ""
-    name = _short(happened.namespace, happened.name)
+    name = short(happened.namespace, happened.name)
     match happened.what:
         case "placed":
             return f"+ {name} to {where} ({amount}){after}"
@@ -342,8 +342,8 @@ def pending(row: Sequence[Waiting], most: int = 3) -> str:
     """Name the pods that are Pending for the same reasons, or their gang."""
     pods = [pod for group in row for pod in group.pods]
     if gang := row[0].gang:
-        return f"{gang_rows.subject(_short(pods[0].namespace, gang), len(pods))} is Pending"
-    names = [_short(pod.namespace, pod.name) for pod in pods]
+        return f"{gang_rows.subject(short(pods[0].namespace, gang), len(pods))} is Pending"
+    names = [short(pod.namespace, pod.name) for pod in pods]
     return f"{listed(names, most)} {'are' if len(names) > 1 else 'is'} Pending"
 
 
@@ -373,7 +373,8 @@ def quota(found: QuotaUse, unit_mib: int) -> str:
     return f"quota of namespace {found.namespace}{of}: {used} of {limit} used"
 
 
-def _short(namespace: str, name: str) -> str:
+def short(namespace: str, name: str) -> str:
+    """Name an object without its namespace if that is the default one."""
     return name if namespace in {"", "default"} else f"{namespace}/{name}"
 
 

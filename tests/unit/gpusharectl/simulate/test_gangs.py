@@ -212,7 +212,7 @@ def test_a_gang_whose_members_end_is_placed_until_the_last_one_is_gone():
 
 def test_the_live_page_shows_the_gangs_of_a_step():
     texts = [node_text("n1", "1 x 16"), *[member(f"a-{n}", "a", 2, at=10 * n) for n in range(2)]]
-    replay = Replay(build(read("f.yaml", "---\n".join(texts).encode())), Policies())
+    replay = Replay(build(read("f.yaml", "---\n".join(texts).encode())), Policies(), ())
     assert [gang["phase"] for gang in received(replay, 1)["gangs"].values()] == [
         "WaitingForMembers"
     ]

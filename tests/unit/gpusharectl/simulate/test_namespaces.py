@@ -58,6 +58,16 @@ def test_a_quota_that_is_raised_lets_pods_start():
     before, after = run(node_text("n", "1 x 16"), *texts)
     assert (waiting(before), sorted(where(after))) == (["p"], ["p"])
     assert [each.what for each in after.happened] == ["namespace", "placed"]
+    assert after.happened[0].text == "changes"
+
+
+def test_a_namespace_that_comes_later_is_added():
+    texts = [namespace("ml", 8, at=10), of("ops", pod_text("p", 8)), namespace("ops", 8, at=10)]
+    step = run(node_text("n", "1 x 16"), *texts)[-1]
+    assert [(each.namespace, each.text) for each in step.happened] == [
+        ("ml", "is added"),
+        ("ops", "changes"),
+    ]
 
 
 def test_a_quota_for_a_model_leaves_the_other_models():

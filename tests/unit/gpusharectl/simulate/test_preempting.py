@@ -6,6 +6,7 @@ import pytest
 
 from gpushare.errors import SettingsError
 from gpusharectl.manifests.yaml_lines import read
+from gpusharectl.simulate import preempting
 from gpusharectl.simulate.scenario import build
 from tests.unit.gpusharectl.simulate.test_command import simulate
 from tests.unit.gpusharectl.simulate.test_gangs import member
@@ -69,6 +70,20 @@ def test_a_gang_evicts_for_all_members_and_a_note_says_what_it_needs():
     assert (sorted(where(step)), waiting(step)) == (["a-0", "a-1"], ["low-1", "low-2"])
     shown = simulate("-", stdin="---\n".join(texts))
     assert "Note: gang a: gangs evict pods only with preemption.enabled" in shown
+    assert " for gang a" in shown
+
+
+def test_it_is_said_for_whom_of_which_namespace_a_pod_is_evicted():
+    texts = [of("a", pod_text("low", 16)), of("b", pod_text("api", 12, at=5, more=HIGH))]
+    shown = simulate("-", stdin="---\n".join([node_text("n", "1 x 16"), *texts]))
+    assert "- a/low is evicted from n, GPU 0 (16 GiB) for b/api; no controller" in shown
+
+
+def test_a_gang_for_which_nobody_is_searched_any_more_is_named(monkeypatch):
+    monkeypatch.setattr(preempting, "MOST_FAILED", 0)
+    gang = [of("ml", member(f"a-{n}", "a", 2, 12, at=5, more=HIGH)) for n in range(2)]
+    texts = [node_text("n", "2 x 16"), job("low", 2, 16), *gang]
+    assert "Note: gang ml/a: evicts nobody here: " in simulate("-", stdin="---\n".join(texts))
 
 
 def test_a_gang_that_is_evicted_starts_again_only_as_a_whole():
@@ -124,11 +139,11 @@ def test_a_claim_that_would_be_made_is_told_first_by_every_output():
         node_text("n", "1 x 16"),
         pod_text("a", 8, delete=2500),
         pod_text("b", 8),
-        pod_text("big", 16, at=1),
+        of("ml", pod_text("big", 16, at=1)),
         pod_text("c", 8, at=2400),
     ]
     stdin = "---\n".join(texts)
-    told = "claims (after 30 min, GPUs would be reserved as they become free: big)"
+    told = "claims (after 30 min, GPUs would be reserved as they become free: ml/big)"
     assert simulate("-", stdin=stdin).startswith(f"Not simulated here: {told}.\n")
     assert json.loads(simulate("-", "-o", "json", stdin=stdin))["leftOut"] == [told]
     all_run = f"{stdin}---\n{node_text('m', '1 x 16', at=3000)}"
