@@ -15,9 +15,11 @@ from gpushare.text.amounts import Amounts, to_write
 from gpushare.text.counted import counted
 from gpushare.text.manual import manual
 from gpusharectl.reach.pod_events import WAITING, Said
-from gpusharectl.reach.rights import OTHERS_HIDDEN
+from gpusharectl.reach.rights import ASK_FOR_SERVER
 from gpusharectl.what_if import lines as what_if
 
+# For a user with rights in one namespace, to whom a list of missing rights says nothing.
+HIDDEN: Final = f"Nodes and free GPU memory are not shown. {ASK_FOR_SERVER}"
 # A node's reason as the reason of one GPU.
 _OF_ONE: Final = {
     reasons.NO_ROOM.text: "too little free",
@@ -77,7 +79,7 @@ def draw(found: Explained, now: dt.datetime, *, verbose: bool) -> Iterator[Text]
         elif pod.nodes:
             yield Text("for each node and GPU, add --verbose", style="dim")
     if found.lacks_rights and not verbose:
-        yield Text(OTHERS_HIDDEN, style="dim")
+        yield Text(HIDDEN, style="dim")
         return
     for text in found.not_shown:
         yield Text(text, style="dim")

@@ -34,7 +34,7 @@ from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.listed_gangs import ReportedGangs, gangs_of
 from gpusharectl.reach.namespace import in_namespace, or_in_all
 from gpusharectl.reach.options import Target, asks_an_extender
-from gpusharectl.reach.rights import OTHERS_HIDDEN, Lacking
+from gpusharectl.reach.rights import ASK_FOR_SERVER, Lacking
 from gpusharectl.terminal.exits import NOT_REACHED, No
 from gpusharectl.terminal.output import console, output, printable_line, show, show_document, write
 from gpusharectl.terminal.say import say
@@ -96,7 +96,7 @@ async def command(
             ages = asyncio.create_task(screen.keep_ages())
             stack.push_async_callback(cancel, [ages])
             async for each in listings:
-                told, hinted = await _told(kube, asked, each), _hinted(each, asked)
+                told, hinted = await _told(kube, asked, each), _hinted(each, asked, scope)
                 screen.show(_combined(hinted, told, scope, *await _reservations(asked, why)))
 
 
@@ -164,15 +164,17 @@ async def _overview(
         text = f"only what the extender reports is shown: {lacks}"
         return _existing(summary.of_extender(reported, [text], scope), scope)
     told = await _told(kube, asked, found)
-    return _combined(_hinted(found, asked), told, scope, reported, why)
+    return _combined(_hinted(found, asked, scope), told, scope, reported, why)
 
 
-def _hinted(found: Listed, asked: Extender | None) -> Listed:
-    """Name the page, instead of asking for an address that the user has."""
-    if asked is None or OTHERS_HIDDEN not in found.missing:
+def _hinted(found: Listed, asked: Extender | None, scope: Scope) -> Listed:
+    """Say what is not shown to a user with rights in one namespace, and what helps."""
+    if scope.node or found.nodes is not None or not found.pods_of:
         return found
-    page = f"`gpushare page -n {found.pods_of}` shows what is free on them"
-    return replace(found, missing=(f"GPUs of other namespaces are not shown: {page}.",))
+    page = f": `gpushare page -n {found.pods_of}` shows what is free."
+    hint = page if asked is not None else f". {ASK_FOR_SERVER}"
+    hidden = f"Nodes, free GPU memory and pods of other namespaces are not shown{hint}"
+    return replace(found, missing=(hidden, *found.missing))
 
 
 def _combined(

@@ -14,7 +14,7 @@ from gpushare.process.lifetime import cancel
 from gpusharectl.inspect.summary import Listed, Scope
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.pod_events import Said, sentences
-from gpusharectl.reach.rights import OTHERS_HIDDEN, Lacking
+from gpusharectl.reach.rights import Lacking
 
 TOGETHER_SECONDS: Final = 0.3  # changes within this time are one
 POLL_SECONDS: Final = 2.0
@@ -26,7 +26,8 @@ async def listed(kube: Kube, scope: Scope = Scope()) -> Listed:  # noqa: B008 - 
     """List all nodes and pods, or one node and its pods.
 
     Without the right to list all pods, list those of the namespace asked for, else of the user's.
-    Lacking if nothing may be listed.
+    Of all nodes and pods, what is not shown is then left to the caller. Lacking if nothing may be
+    listed.
     """
     missing: list[str] = []
     found: list[Node] | None = None
@@ -49,7 +50,7 @@ async def listed(kube: Kube, scope: Scope = Scope()) -> Listed:  # noqa: B008 - 
             missing.append(f"pods and sums are not shown: {none if scope.namespace else err}")
             return Listed(found, None, missing=tuple(missing))
         if refusal is not None and not scope.node:
-            missing = [OTHERS_HIDDEN]
+            missing = []  # to this user a list of missing rights says nothing
         else:
             what = f"pods outside namespace {own} and sums"
             if scope.namespace:

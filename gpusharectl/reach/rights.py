@@ -9,8 +9,6 @@ from typing import Final
 from gpushare.errors import ApiError
 
 ASK_FOR_SERVER: Final = "Your administrator can give you the address for GPUSHARE_SERVER."
-# For a user with rights in one namespace, to whom a list of missing rights says nothing.
-OTHERS_HIDDEN: Final = f"GPUs of other namespaces are not shown. {ASK_FOR_SERVER}"
 
 
 @dataclass(frozen=True, slots=True)

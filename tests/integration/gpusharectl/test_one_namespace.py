@@ -18,10 +18,7 @@ from tests.integration.gpusharectl.test_listing import configured
 
 pytestmark = pytest.mark.integration
 
-HIDDEN = (
-    "GPUs of other namespaces are not shown. "
-    "Your administrator can give you the address for GPUSHARE_SERVER.\n"
-)
+ASK = "are not shown. Your administrator can give you the address for GPUSHARE_SERVER.\n"
 
 
 def waiting_since(seconds):
@@ -37,7 +34,7 @@ def waiting_since(seconds):
 
 @pytest.fixture
 async def asked(tmp_path):
-    """Return the result of a command; the API server has one Pending pod and one Event."""
+    """Return the result of a command; the API server has one Pending pod and one Event (found)."""
     found = {"pods": [pod("train", units="5")], "events": [waiting_since(60)]}
 
     async def answer(request):
@@ -55,6 +52,7 @@ async def asked(tmp_path):
         words = [*words, "--kubeconfig", configured(server, tmp_path)]
         return await asyncio.to_thread(CliRunner().invoke, cli, words)
 
+    ask.found = found
     async with TestServer(app) as server:
         yield ask
 
@@ -64,18 +62,19 @@ async def test_explain_gives_the_answer_its_age_and_one_sentence(asked):
     assert found.exit_code == 1  # the pod has no GPU
     assert found.output == (
         "mine/train is Pending: requests 5 GiB on one GPU; the most free on one GPU is 4 GiB. "
-        f"(1 min ago)\n{HIDDEN}"
+        f"(1 min ago)\nNodes and free GPU memory {ASK}"
     )
     whole = (await asked("explain", "pod", "train", "--verbose")).output
     assert "(kubectl auth can-i list nodes; kubectl auth can-i list pods -A)" in whole
-    assert HIDDEN not in whole
+    assert ASK not in whole
 
 
 async def test_inspect_of_the_namespace_succeeds(asked):
     found = await asked("inspect", "-n", "mine")
     assert (found.exit_code, found.output.count("\n")) == (0, 3)
     assert found.output.startswith("1 Pending pod\n  mine/train  ")
-    assert found.output.endswith(f"is 4 GiB. (1 min ago)\n{HIDDEN}")
+    hidden = f"Nodes, free GPU memory and pods of other namespaces {ASK}"
+    assert found.output.endswith(f"is 4 GiB. (1 min ago)\n{hidden}")
     assert (await asked("inspect")).exit_code == 3  # it asks for the whole cluster
 
 
@@ -124,9 +123,10 @@ async def test_with_an_address_inspect_names_the_page_instead_of_asking_for_one(
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
+    del asked.found["events"]
     async with TestServer(app) as server:
         found = await asked("inspect", "-n", "mine", "--server", str(server.make_url("")))
     assert found.exit_code == 0
-    assert found.output.splitlines()[-1].endswith(
-        "not shown: `gpushare page -n mine` shows what is free on them."
-    )
+    hidden, events = found.output.splitlines()[-2:]
+    assert hidden.endswith("not shown: `gpushare page -n mine` shows what is free.")
+    assert events.startswith("reasons in Events are not shown: ")

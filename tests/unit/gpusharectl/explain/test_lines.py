@@ -13,10 +13,9 @@ from gpushare.objects.scheduling import SchedulingGate
 from gpushare.process.time_slices import run_all
 from gpusharectl.explain import lines as explained
 from gpusharectl.explain.command import add_sentence, running, without_nodes
-from gpusharectl.explain.lines import Explained
+from gpusharectl.explain.lines import HIDDEN, Explained
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.pod_events import Event, Involved
-from gpusharectl.reach.rights import OTHERS_HIDDEN
 from gpusharectl.what_if import lines as what_if_lines
 from tests.builders import annotated, enforcing, node, pod
 
@@ -158,7 +157,7 @@ def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
 
 def test_a_user_of_one_namespace_reads_one_sentence_about_missing_rights(seen):
     missing = {"judged": False, "not_shown": ["nodes are not shown: why"], "lacks_rights": True}
-    assert lines(seen, waits(), **missing)[1:] == [OTHERS_HIDDEN]
+    assert lines(seen, waits(), **missing)[1:] == [HIDDEN]
     assert lines(seen, waits(), verbose=True, **missing)[-1] == "nodes are not shown: why"
 
 
