@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from gpushare.objects.model import Node
+from gpushare.text.manual import manual
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import (
@@ -42,7 +43,6 @@ WHOLE_CARD_PLUGIN = problem(
     "WholeCardPlugin",
     "two plugins offer the same GPUs: a pod may get a whole GPU that others share",
     "{cure}",
-    page="platforms/gpu-operator.md",
 )
 MIG_ON_SHARED_NODE = warning(
     "MigOnSharedNode",
@@ -109,7 +109,7 @@ def _cure(facts: Facts, node: Node, pod: SeenPod | None) -> str:
     if pod is None and _HAMI in node.annotations:
         return (
             f"it is HAMi's: drain the node, then kubectl label node {node.name} gpu-, so that "
-            "HAMi's device plugin leaves"
+            f"HAMi's device plugin leaves; see {manual('migrate.md#from-hami')}"
         )
     key, value = _OPERATOR_LABEL
     is_operators = pod is not None and pod.labels.get(key) == value
@@ -120,7 +120,8 @@ def _cure(facts: Facts, node: Node, pod: SeenPod | None) -> str:
         )
     label = (
         f"kubectl label node {node.name} {_DEPLOY}device-plugin=false --overwrite; the operator's "
-        "validator then fails there, which gpushare does not need"
+        "validator then fails there, which gpushare does not need; see "
+        f"{manual('platforms/gpu-operator.md')}"
     )
     operators = () if isinstance(facts.operators, Unknown) else facts.operators
     if len(operators) != 1 or operators[0].uses_device_plugin is False:

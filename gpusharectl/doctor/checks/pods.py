@@ -77,7 +77,7 @@ NOT_STARTED = warning(
 REFUSED = problem(
     "PodRefused",
     "no node can ever grant this",
-    "write a whole number of units into its pod template: 8, not 8Gi",
+    "correct the pod template as the text says",
     page="reference/labels-and-annotations.md#what-a-user-writes",
 )
 MISTAKEN = warning(

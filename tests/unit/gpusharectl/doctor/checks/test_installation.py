@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpushare.contract import RESOURCE_MEMORY
+from gpushare.contract import LABEL_CARD_COUNT, RESOURCE_MEMORY
 from gpusharectl.doctor import show
 from gpusharectl.doctor.checks.access import POLICIES
 from gpusharectl.doctor.checks.findings import DoctorFinding, Outcome, Severity, examine
@@ -494,3 +494,10 @@ def test_requests_for_memory_are_still_checked_where_gpushare_is_not_installed()
     facts = eks(pods=(pod("bytes", "8Gi", on=None),))
     (found,) = findings(facts, "PodRefused")
     assert RESOURCE_MEMORY in found.found
+
+
+def test_a_refused_pod_is_not_told_to_write_what_it_has():
+    uneven = pod("uneven", 8, on=None, labels={LABEL_CARD_COUNT: "3"})
+    (found,) = findings(eks(pods=(uneven,)), "PodRefused")
+    assert "cannot be split in 3 equal parts" in found.found
+    assert found.fix == "correct the pod template as the text says"

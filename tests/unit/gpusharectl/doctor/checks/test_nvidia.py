@@ -49,6 +49,7 @@ def test_the_operators_plugin_on_a_shared_node_is_found_before_it_offers_anythin
     )
     (known,) = findings(replace(facts, operators=(OperatorSettings("policy"),)))
     assert "kubectl patch clusterpolicy policy" in known.fix
+    assert known.fix.endswith("/docs/platforms/gpu-operator.md")
 
 
 def test_a_plugin_that_the_operator_did_not_install_is_not_cured_by_the_operators_label():
@@ -64,6 +65,8 @@ def test_hamis_shares_are_not_cured_by_removing_nvidias_plugin():
     assert found.kind.name == "WholeCardPlugin"
     assert "kubectl label node n1 gpu-, so that HAMi's device plugin leaves" in found.fix
     assert "NVIDIA" not in found.fix
+    assert found.fix.endswith("/docs/migrate.md#from-hami")
+    assert "gpu-operator" not in found.kind.document
     assert "gpu.deploy" not in found.fix
 
 
