@@ -155,7 +155,7 @@ class _Builder:
         self.scenario = Scenario(unit_mib=unit_mib)
         self._classes, self._namespaces = classes, NamespaceDocuments()
         self._has_pods, self._places_again = has_pods, places_again
-        self._pods: dict[str, tuple[int, int | None]] = {}
+        self._events: list[tuple[Document, PodEvent, Field]] = []  # each with its pod's template
         self._nodes = NodeDocuments(unit_mib, reserve)
         self._runtimes = runtimes
         self._used: set[str] = set()  # files
@@ -163,19 +163,7 @@ class _Builder:
         self._later: set[str] = set()  # uids of pods that come when another one is Ready
 
     def finish(self) -> Scenario:
-        pods, self.scenario.pods = self.scenario.pods, []
-        never = self._never_start(event.pod for event in pods)
-        for event in pods:
-            pod = event.pod
-            if pod.uid in self._later and key_of(pod) in never:
-                continue
-            if pod.node or asks_for_share(pod) or key_of(pod) in self._gangs:
-                self.scenario.pods.append(event)
-            elif waits_for_whole_gpus(pod):
-                self.scenario.pods.append(event)
-                self.scenario.pending.append(pod)
-            else:
-                self._ignore(pod)
+        self._choose_pods()
         if self._places_again:
             self.scenario.pods.sort(key=lambda each: each.pod.metadata.creation_timestamp or "~")
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
@@ -194,6 +182,28 @@ class _Builder:
         for file in self._used:
             self.scenario.without_effect.pop(file, None)
         return self.scenario
+
+    def _choose_pods(self) -> None:
+        """Give the pods that have an effect their events, and name the others."""
+        until: dict[str, int | None] = {}  # None: without an end
+        never = self._never_start(event.pod for _, event, _ in self._events)
+        for doc, event, template in self._events:
+            pod = event.pod
+            if pod.uid in self._later and key_of(pod) in never:
+                continue
+            has_effect = pod.node or asks_for_share(pod) or key_of(pod) in self._gangs
+            if not has_effect and not waits_for_whole_gpus(pod):
+                self._ignore(pod)
+                continue
+            before = until.get(pod.uid, 0)
+            if before is None or before > event.at:
+                text = f"pod {pod.key} is defined twice at {event.at}s"
+                raise doc.wrong(("metadata", "name"), text)
+            until[pod.uid] = event.delete
+            self.scenario.pods.append(event)
+            self._note(template, pod)
+            if not has_effect:
+                self.scenario.pending.append(pod)
 
     def _note_unshared(self) -> None:
         """Name nodes that take pods which request memory only in the simulation."""
@@ -308,19 +318,10 @@ class _Builder:
         for text in not_simulated(pod):
             self.scenario.unknown.add(text, key)
         gang = key_of(pod)
-        has_event = pod.node or asks_for_share(pod) or gang is not None
-        if not has_event and not waits_for_whole_gpus(pod):
-            self._ignore(pod)
-            return
         if gang is not None and asks_for_share(pod):
             self._gangs.add(gang)
-        before = self._pods.get(key)
-        if before is not None and (before[1] is None or before[1] > at):
-            raise doc.wrong(("metadata", "name"), f"pod {key} is defined twice at {at}s")
-        self._pods[key] = at, delete
-        self._note(template, pod)
         returns = bool(place) or pod.has_controller
-        self.scenario.pods.append(PodEvent(at, delete, pod, returns))
+        self._events.append((doc, PodEvent(at, delete, pod, returns), template))
 
     def _unbound(self, pod: Pod) -> Pod:
         if not (self._places_again and pod.node and asks_for_share(pod)):
@@ -348,8 +349,6 @@ class _Builder:
             self.scenario.unknown.add(text, pod.key)
         affinity = pod.spec.affinity
         between = affinity and (affinity.pod_affinity or affinity.pod_anti_affinity)
-        containers = [each for each in value.get("containers") or () if each]
-        ports = [port for each in containers for port in _list(each.get("ports"))]
         of_nodes = affinity and affinity.node_affinity
         there = {
             "affinity between pods": between,
@@ -357,7 +356,7 @@ class _Builder:
             "topology spread": pod.spec.topology_spread_constraints,
             "volumes": value.get("volumes"),
             "resource claims": value.get("resourceClaims"),
-            "host ports": any(isinstance(port, dict) and port.get("hostPort") for port in ports),
+            "host ports": pod.uses_host_port,
             _NO_CLASS: value.get("priorityClassName") and pod.spec.priority is None,
         }
         self.scenario.named.update(text for text, is_there in there.items() if is_there)
@@ -382,7 +381,3 @@ def _named(doc: Document) -> str:
     kind = doc.value["kind"]
     of_others = f" of {doc.value['apiVersion']}" if kind in KINDS and not kind_of(doc.value) else ""
     return f"{kind} {Field(doc.value).at('metadata', 'name').value}{of_others}"[:120]
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

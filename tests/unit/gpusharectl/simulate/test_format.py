@@ -231,6 +231,8 @@ def test_templates_make_as_many_pods_as_they_say():
 def test_nobody_is_there_twice_at_one_time():
     assert wrong(f"{POD}---\n{POD}").startswith("f.yaml:9: metadata.name: pod default/a is defined")
     assert len(scenario(f"{POD}delete: 5s\n---\n{POD}at: 5s").pods) == 2
+    ignored = POD.replace("aliyun.com/gpu-mem", "cpu")
+    assert not scenario(f"{ignored}---\n{ignored}").pods
     node = "kind: Node\nmetadata: {name: n}\n"
     assert wrong(f"{node}---\n{node}").endswith("node n is defined twice at 0s")
     cards = f"{node}gpus: 1 x 8\n"
@@ -257,6 +259,25 @@ def test_what_kube_scheduler_also_decides_by_is_named():
         "priorityClassName (add the PriorityClass, or write spec.priority; 0 was assumed)",
         "volumes",
     ]
+
+
+def test_of_pods_that_have_no_effect_nothing_is_named_that_decides():
+    alone = POD.replace("aliyun.com/gpu-mem", "cpu").replace(
+        "{name: a}", "{name: w, labels: {scheduling.x-k8s.io/pod-group: g}}"
+    )
+    found = scenario(f"{POD}---\n{alone}  volumes: [{{name: v}}]\n")
+    assert not found.named
+    assert list(found.ignored.lines()) == [
+        "default/w: Pending and does not request aliyun.com/gpu-mem"
+    ]
+
+
+@pytest.mark.parametrize("containers", ["containers", "initContainers"])
+def test_host_ports_of_any_container_are_named(containers):
+    pod = yaml.safe_load(POD)
+    ports = [{"containerPort": 1, "hostPort": 80}]
+    pod["spec"].setdefault(containers, [{"name": "b"}])[0]["ports"] = ports
+    assert list(scenario(yaml.safe_dump(pod)).named) == ["host ports"]
 
 
 def test_an_amount_with_a_point_is_what_is_written():
