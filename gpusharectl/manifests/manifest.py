@@ -7,7 +7,7 @@ from typing import Any, Final
 from gpushare.errors import SettingsError
 from gpusharectl.manifests import train_jobs
 from gpusharectl.manifests.fields import Field, Misplaced
-from gpusharectl.manifests.workloads import KINDS, kind_of, pods_of, requests_memory
+from gpusharectl.manifests.workloads import KINDS, kind_of, made_by, requests_memory
 from gpusharectl.manifests.yaml_lines import Document, objects, read
 
 NOT_READ: Final = "its pods request GPU memory, and gpushare does not read this kind"
@@ -111,11 +111,7 @@ def _read(
     own = workload.at("metadata")
     name = str(own.at("name").value or own.at("generateName").value or "")
     try:
-        made = pods_of(workload, name, runtimes)
-        total = sum(each.count for each in made)
-        group = train_jobs.pod_group(workload, name, runtimes, total)
-        owner = owner_of(doc.value["kind"], name)
-        is_late = any(each.at_once < each.count for each in made)
+        made, group, owner = made_by(workload, name, runtimes)
         found = []
         for each in [one for one in made if one.count] or made[:1]:
             _, labels = each.named(0)
@@ -133,18 +129,13 @@ def _read(
                     max(1, each.count),
                     f"{what} ({each.part})" if each.part else what,
                     at_once=each.at_once if each.at_once < each.count else None,
-                    controller=owner if is_late else None,
+                    controller=owner,
                     groups=each.groups,
                 )
             )
     except Misplaced as err:
         raise doc.wrong(err.place, f"{what}: {err.text}") from err
     return found, group
-
-
-def owner_of(kind: str, name: str) -> dict[str, Any]:
-    """Return the owner reference of a workload's pods."""
-    return {"kind": kind, "name": name, "uid": f"{kind} {name}", "controller": True}
 
 
 def _name(document: Mapping[str, Any]) -> str:

@@ -42,18 +42,29 @@ class Kind(NamedTuple):
     suspend: tuple[str, ...] = ()
 
 
-def pods_of(workload: Field, name: str, runtimes: train_jobs.Runtimes) -> tuple[Pods, ...]:
-    """Return the pods of a workload of one of KINDS; those of a TrainJob from its runtime.
+class Made(NamedTuple):
+    """The pods of a workload by template, and the PodGroup that its controller creates, as JSON.
+
+    ``owner`` is their owner reference if some exist only when another one is Ready.
+    """
+
+    pods: tuple[Pods, ...]
+    pod_group: dict[str, Any] | None
+    owner: dict[str, Any] | None
+
+
+def made_by(workload: Field, name: str, runtimes: train_jobs.Runtimes) -> Made:
+    """Return what a workload of one of KINDS creates; of a TrainJob from its runtime.
 
     Raises Misplaced for a missing template or runtime, for a field of a wrong type, and for more
     than MOST_PODS.
     """
-    kind = KINDS[workload.value["kind"]]
-    if kind.group == train_jobs.GROUP:
-        workload = train_jobs.as_job_set(workload, name, runtimes)
+    kind = workload.value["kind"]
+    is_train_job = KINDS[kind].group == train_jobs.GROUP
+    source = train_jobs.as_job_set(workload, name, runtimes) if is_train_job else workload
     found = []
     left = MOST_PODS
-    for pods in kind.pods(workload, name):
+    for pods in KINDS[kind].pods(source, name):
         template = pods.template
         for each in (template, template.at("spec")):
             if not isinstance(each.value, dict):
@@ -63,8 +74,11 @@ def pods_of(workload: Field, name: str, runtimes: train_jobs.Runtimes) -> tuple[
             raise Misplaced(template.place, f"more than {MOST_PODS} pods are created: write fewer")
         found.append(pods)
     if not found:
-        raise Misplaced(workload.at("spec").place, "expected a pod template, found none")
-    return tuple(found)
+        raise Misplaced(source.at("spec").place, "expected a pod template, found none")
+    group = train_jobs.pod_group(workload, name, runtimes, MOST_PODS - left)
+    is_late = any(each.at_once < each.count for each in found)
+    owner = {"kind": kind, "name": name, "uid": f"{kind} {name}", "controller": True}
+    return Made(tuple(found), group, owner if is_late else None)
 
 
 def kind_of(workload: Mapping[str, Any]) -> Kind | None:

@@ -8,8 +8,7 @@ from msgspec.structs import replace as replaced
 from gpushare.objects.model import Pod
 from gpusharectl.manifests import kubernetes_keys, train_jobs
 from gpusharectl.manifests.fields import Field, Misplaced
-from gpusharectl.manifests.manifest import owner_of
-from gpusharectl.manifests.workloads import Pods, is_suspended, pods_of, requests_memory
+from gpusharectl.manifests.workloads import Made, is_suspended, made_by, requests_memory
 from gpusharectl.manifests.yaml_lines import Document
 from gpusharectl.simulate.documents.values import check_keys, convert, name_of, present
 
@@ -47,25 +46,22 @@ def read_workload(doc: Document, runtimes: train_jobs.Runtimes) -> Workload:
         check_keys(doc, kubernetes_keys.WORKLOAD)
     name = name_of(doc)
     try:
-        made = pods_of(workload, name, runtimes)
-        members = sum(each.count for each in made)
-        group = train_jobs.pod_group(workload, name, runtimes, members)
+        made = made_by(workload, name, runtimes)
         suspended = is_suspended(workload)
     except Misplaced as err:
         raise doc.wrong(err.place, err.text) from err
     return Workload(
-        _created(doc, name, made),
-        replace(doc, value=group) if group is not None else None,
+        _created(doc, made),
+        replace(doc, value=made.pod_group) if made.pod_group is not None else None,
         suspended,
-        any(requests_memory(each.template.value) for each in made),
+        any(requests_memory(each.template.value) for each in made.pods),
     )
 
 
-def _created(doc: Document, name: str, made: tuple[Pods, ...]) -> Iterator[Created]:
-    is_late = any(each.at_once < each.count for each in made)
-    owners = [owner_of(doc.value["kind"], name)] if is_late else None
+def _created(doc: Document, made: Made) -> Iterator[Created]:
+    owners = [made.owner] if made.owner is not None else None
     namespace = doc.value["metadata"].get("namespace")
-    for each in made:
+    for each in made.pods:
         template = each.template
         check_keys(doc, kubernetes_keys.TEMPLATE, template)
         try:
