@@ -260,13 +260,16 @@ class SimulatedCluster:
     def sharing_names(self) -> set[str]:
         return {*self.ledger.nodes(), *self.closed}
 
+    def is_whole(self, node: str) -> bool:
+        """Return whether pods have the GPUs of a node whole."""
+        offered = self.others.offered(node)
+        return offered is not None and offered.sharing is Sharing.WHOLE
+
     def idle_whole_gpus(self) -> dict[str, int]:
         """Return by node that offers whole GPUs how many of them new pods could have."""
-        offered = ((name, self.others.offered(name)) for name in self.ledger.nodes())
         return {
             name: sum(not entry.used for entry in self.account(name).open)
-            for name, gpus in offered
-            if gpus is not None and gpus.sharing is Sharing.WHOLE
+            for name in filter(self.is_whole, self.ledger.nodes())
         }
 
     def account(self, name: str) -> NodeAccount:

@@ -330,8 +330,6 @@ def needed(units: int, unit_mib: int) -> str:
 
 def needs(group: Waiting, unit_mib: int) -> str:
     """Describe what Pending pods request."""
-    if not group.units and not group.says:
-        return "requests no GPU memory"
     amount = needed(group.units_per_card, unit_mib)
     if group.cards > 1:
         return f"requests {amount} on each of {group.cards} GPUs of one node"

@@ -11,7 +11,7 @@ from gpushare.errors import RequestError
 from gpushare.objects.model import Container, Pod, Resources
 from gpusharectl.simulate import view
 from gpusharectl.simulate.gain.needs import Needs
-from gpusharectl.simulate.gain.parts import is_whole, parts, room
+from gpusharectl.simulate.gain.parts import parts, room
 from gpusharectl.simulate.other_systems.node_gpus import RESOURCES
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
@@ -71,7 +71,7 @@ def _shared(cluster: SimulatedCluster, pending: Sequence[Pod], needs: Needs) -> 
 
     A pod that finds no room keeps its GPUs whole, which can take the room of others.
     """
-    names = [name for name in cluster.ledger.nodes() if is_whole(cluster, name)]
+    names = list(filter(cluster.is_whole, cluster.ledger.nodes()))
     if not names:
         return None
     moving = _Moving(cluster, needs)
@@ -106,7 +106,7 @@ def _shared(cluster: SimulatedCluster, pending: Sequence[Pod], needs: Needs) -> 
 
 def _with_whole(cluster: SimulatedCluster) -> list[Pod]:
     """Return the bound pods with whole GPUs; those with most come first."""
-    here = [pod for pod in cluster.bound() if gpus_of(pod) and is_whole(cluster, pod.node)]
+    here = [pod for pod in cluster.bound() if gpus_of(pod) and cluster.is_whole(pod.node)]
     return sorted(here, key=lambda pod: (-gpus_of(pod), pod.key))
 
 
@@ -116,7 +116,7 @@ class _Moving:
     def __init__(self, cluster: SimulatedCluster, needs: Needs) -> None:
         self._cluster, self._needs = cluster, needs
         self.pods = [pod for pod in _with_whole(cluster) if needs.counts(pod)]
-        whole = (name for name in cluster.ledger.nodes() if is_whole(cluster, name))
+        whole = filter(cluster.is_whole, cluster.ledger.nodes())
         cards = (entry.card for name in whole for entry in cluster.account(name).cards)
         self.largest_mib = max((card.units for card in cards), default=0) * cluster.unit_mib
         self.mib = needs.otherwise(self.largest_mib)
@@ -172,7 +172,7 @@ def _trial(
     cluster: SimulatedCluster, moved: Sequence[tuple[Pod, Pod]], kept: set[str]
 ) -> tuple[SimulatedCluster, list[Pod]]:
     """Return the nodes with whole GPUs after all pods are placed again, and pods without room."""
-    trial = cluster.empty_copy(lambda name: is_whole(cluster, name))
+    trial = cluster.empty_copy(cluster.is_whole)
     again = {pod.uid for pod, _ in moved} - kept
     for pod in cluster.bound():
         if pod.uid not in again and trial.knows(pod.node):

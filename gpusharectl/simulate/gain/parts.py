@@ -23,12 +23,6 @@ def parts(cluster: SimulatedCluster, needs: Needs) -> tuple[view.GainPart, ...]:
     return tuple(found if by_memory is None else [*found, by_memory])
 
 
-def is_whole(cluster: SimulatedCluster, node: str) -> bool:
-    """Return whether pods have the GPUs of a node whole."""
-    offered = cluster.others.offered(node)
-    return offered is not None and offered.sharing is Sharing.WHOLE
-
-
 def room(cluster: SimulatedCluster, node: str, mib: int) -> int:
     """Return how many more notebooks of ``mib`` the node takes by memory."""
     return min(cluster.pods_left(node), _by_free_memory(cluster, node, mib))

@@ -79,9 +79,9 @@ def placed_again(scenario: Scenario, policies: Policies, needs: Needs) -> Scenar
     asking = sharing(run.cluster, scenario.pending, needs)
     pods = [replace(each, pod=asking.get(each.pod.uid, each.pod)) for each in scenario.pods]
     pods.sort(key=lambda each: each.pod.metadata.creation_timestamp or "~")
-    whole = run.cluster.idle_whole_gpus()
+    is_whole = run.cluster.is_whole
     nodes = [
-        replace(each, gpus=None) if each.node.name in whole else each for each in scenario.nodes
+        replace(each, gpus=None) if is_whole(each.node.name) else each for each in scenario.nodes
     ]
     again = sum(bool(each.pod.node) and each.pod.uid in asking for each in scenario.pods)
     again += scenario.placed_again
