@@ -82,7 +82,7 @@ def _sentence(part: view.GainPart, size: str, pending: int) -> str:
 
 def _moved(found: view.Assumed) -> str:
     one = found.pods == 1
-    all_keep = "it keeps its GPUs whole" if one else f"all {found.pods} pods keep theirs whole"
+    all_keep = "it keeps its GPUs whole" if one else f"{_all(found.pods, 'pod')} keep theirs whole"
     if found.unknown == found.pods:
         return f"No pod with whole GPUs has a measured use: {all_keep}"
     if found.smaller == found.pods and found.mib_per_gpu is not None:
@@ -131,8 +131,10 @@ def _started(found: view.Assumed) -> str:
     pods = counted(found.pending, "Pending pod")
     if found.mib_per_gpu is None:
         return f"{pods} without a measured use would still wait"
-    if found.started == found.pending > 1:
-        return f"all {pods} would start{amount}"
+    if found.pending == 1:
+        return f"the Pending pod would {'' if found.started else 'not '}start{amount}"
+    if found.started == found.pending:
+        return f"{_all(found.pending, 'Pending pod')} would start{amount}"
     return f"{found.started} of {pods} would start{amount}"
 
 
@@ -144,6 +146,11 @@ def _free(found: view.Assumed, notebook_mib: int) -> str:
     some = f", {found.free_gpus_of_nodes} of them as {nodes}," if found.free_nodes else ""
     every = f" as {nodes}" if found.free_gpus_of_nodes == found.free_gpus else some
     return f"{gpus} could be given back{every} or {fit}"
+
+
+def _all(number: int, one: str) -> str:
+    """Return ``both pods`` or ``all 3 pods``."""
+    return f"both {one}s" if number == 2 else f"all {counted(number, one)}"  # noqa: PLR2004
 
 
 def _be(number: int) -> str:

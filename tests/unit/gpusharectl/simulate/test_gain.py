@@ -59,6 +59,7 @@ def test_gpus_that_are_all_used_gain_nothing_unless_their_pods_need_less():
 def test_an_amount_larger_than_the_gpus_leaves_them_whole():
     shown = told(*whole(used=4), options=("--assume-memory", "81"))
     assert "No whole GPU has 81 GiB, the largest has 80 GiB: all 4 pods keep theirs whole" in shown
+    assert ": both pods keep theirs" in told(*whole(used=2), options=("--assume-memory", "81"))
     t4 = node("t4", 1, labels=labels(1, T4, "Tesla-T4"))
     shown = told(*whole(used=4), t4, pod("small", "t4", gpu=1), options=("--assume-memory", "40"))
     assert (
@@ -89,7 +90,7 @@ def test_only_one_namespace_shares():
     made = [*whole(used=2), other, pod("waits", gpu=1)]
     shown = told(*made, options=("-n", "ml", "--assume-memory", "16"))
     assert "In namespace ml, 2 pods use 2 of 4 GPUs whole, and 1 pod is Pending" in shown
-    assert "they would use 1 GPU instead of 2, and 1 of 1 Pending pod would start" in shown
+    assert "they would use 1 GPU instead of 2, and the Pending pod would start" in shown
     shown = told(*made, options=("--namespace", "serving", "--assume-memory", "16"))
     assert "In namespace serving, 1 pod uses 1 of 4 GPUs whole. Today" in shown
     shown = simulate("-", "-n", "servin", code=2, stdin=dump(*made).decode())
@@ -156,6 +157,10 @@ def test_pending_pods_that_wait_for_whole_gpus_would_start():
     assert "they would use 2 GPUs instead of 4, and all 3 Pending pods would start. Then" in shown
     assumed = numbers(*whole(used=4), *waiting, options=("--assume-memory", "60"))["assumed"]
     assert (assumed["pending"], assumed["started"]) == (3, 0)
+    shown = told(*whole(used=4), *waiting[:2], options=("--assume-memory", "30"))
+    assert "and both Pending pods would start. Then" in shown
+    shown = told(*whole(used=4), waiting[0], options=("--assume-memory", "60"))
+    assert "and the Pending pod would not start. Then" in shown
 
 
 def test_time_slicing_starts_pods_without_counting_memory():
@@ -210,7 +215,7 @@ def test_one_pod_and_no_pod_are_told_in_right_sentences():
     assert "If the pod requested 8 GiB of each GPU, it would still use 1 GPU." in one
     none = told(*whole(used=0), pod("waits", gpu=1), options=("--assume-memory", "16"))
     assert (
-        "No pod uses a whole GPU, and 1 of 1 Pending pod would start if they requested 16 GiB of "
+        "No pod uses a whole GPU, and the Pending pod would start if they requested 16 GiB of "
         "each GPU. Then 3 GPUs could be given back or 38 notebooks of 8 GiB would fit." in none
     )
 
