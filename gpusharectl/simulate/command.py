@@ -124,7 +124,8 @@ def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[Complet
 @click.option(
     "--all-must-run",
     is_flag=True,
-    help="Exit with 1 if a pod is Pending at the end, with 2 if that cannot be simulated.",
+    help="Exit with 1 if a pod is Pending at the end or evicted for good, with 2 if that cannot be "
+    "simulated.",
 )
 def simulate(
     files: tuple[str, ...],
