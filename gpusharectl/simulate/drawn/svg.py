@@ -31,7 +31,7 @@ STYLE: Final = """
 """
 WIDTH: Final = 760
 _LEFT: Final = 66  # of a bar
-_BAR: Final = 470
+_BAR: Final = 380
 _ROW: Final = 30
 _BAR_HIGH: Final = 22
 _CHARACTER: Final = 7.9
@@ -54,9 +54,10 @@ def draw(step: view.Step, *, most: int = 40) -> str:
     for place, (kind, text) in enumerate(lines):
         body += f'<text x="8" y="{high + 20 + 20 * place}" class="{kind}">{escape(text)}</text>\n'
     high += 20 * len(lines) + 12
+    described = escape(_described(shown, step.unit_mib))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{high}" '
-        f'viewBox="0 0 {WIDTH} {high}" role="img" aria-label="{escape(_described(shown))}" '
+        f'viewBox="0 0 {WIDTH} {high}" role="img" aria-label="{described}" '
         'class="g">\n'
         f"<style>{STYLE}</style>\n{body}</svg>\n"
     )
@@ -65,12 +66,13 @@ def draw(step: view.Step, *, most: int = 40) -> str:
 def _nodes(shown: Iterable[view.Node], step: view.Step) -> tuple[str, int]:
     """Return the drawn nodes, and their height."""
     colors = _Colors(count().__next__)
-    new = view.placed(step)
+    new, unit = view.placed(step), step.unit_mib
     parts: list[str] = []
     y = 6
     for node in shown:
         y += 20
-        text = f"{node.used} of {node.units} units used"
+        used, units = view.needed(node.used, unit), view.free(node.units, unit)
+        text = f"{used} of {units} used"
         closed = f'<tspan class="w"> {escape(node.closed)}</tspan>' if node.closed else ""
         parts.append(
             f'<text x="8" y="{y}"><tspan class="n">{escape(node.name)}</tspan>'
@@ -78,11 +80,11 @@ def _nodes(shown: Iterable[view.Node], step: view.Step) -> tuple[str, int]:
         )
         y += 8
         for card in node.cards:
-            parts.extend(_card(card, node, y, colors, new))
+            parts.extend(_card(card, node, y, colors, new, unit=unit))
             y += _ROW
         for pod in node.unplaced:
             y += 14
-            told = escape(f"{pod.name} {pod.units}: {pod.why}")
+            told = escape(f"{pod.name} {view.needed(pod.units, unit)}: {pod.why}")
             parts.append(f'<text x="8" y="{y}" class="w">{told}</text>')
         y += 6
     return "\n".join(parts) + "\n", y
@@ -94,6 +96,8 @@ def _card(
     y: int,
     colors: _Colors,
     new: view.Placed,
+    *,
+    unit: int,
 ) -> Iterator[str]:
     middle = y + 16
     kind = "c o" if card.marks else "c"
@@ -104,27 +108,29 @@ def _card(
     for pod in card.pods:
         wide = min(pod.units * scale, _LEFT + _BAR - x)
         color = colors[pod.namespace, pod.name] % _COLORS
+        amount = view.needed(pod.units, unit)
         look = "new" if (node.name, pod.namespace, pod.name) in new else "s"
         yield (
-            f"<g><title>{escape(pod.namespace)}/{escape(pod.name)}: {pod.units}</title>"
+            f"<g><title>{escape(pod.namespace)}/{escape(pod.name)}: {amount}</title>"
             f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" '
-            f'class="{look} p{color}"/>{_label(pod, x, middle, wide)}</g>'
+            f'class="{look} p{color}"/>{_label(pod.name, amount, x, middle, wide)}</g>'
         )
         x += wide
     unplaced = sum(pod.units for pod in node.unplaced if pod.everywhere)
     if unplaced:
         wide = min(unplaced * scale, _LEFT + _BAR - x)
         yield f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" class="u"/>'
-    text = escape(", ".join([f"{card.free} of {card.units} free", *card.marks]))
+    free, units = view.free(card.free, unit), view.free(card.units, unit)
+    text = escape(", ".join([f"{free} of {units} free", *card.marks]))
     kind = "w" if card.marks else "m"
     yield f'<text x="{_LEFT + _BAR + 10}" y="{middle}" class="{kind}">{text}</text>'
 
 
-def _label(pod: view.Share, x: float, y: int, wide: float) -> str:
-    """Return the pod's name and units as far as they fit."""
+def _label(name: str, amount: str, x: float, y: int, wide: float) -> str:
+    """Return a pod's name and amount as far as they fit."""
     room = int((wide - 8) / _CHARACTER)
-    whole = f"{pod.name} {pod.units}"
-    text = whole if len(whole) <= room else pod.name
+    whole = f"{name} {amount}"
+    text = whole if len(whole) <= room else name
     if len(text) > room:
         text = text[: room - 1] + "…" if room > 3 else ""  # noqa: PLR2004 - less is useless
     return f'<text x="{x + 5:.1f}" y="{y}" class="l">{escape(text)}</text>' if text else ""
@@ -145,12 +151,12 @@ def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
             yield "m", f"and {counted(left, 'more node')}"
 
 
-def _described(shown: Iterable[view.Node]) -> str:
+def _described(shown: Iterable[view.Node], unit: int) -> str:
     """Describe the picture for screen readers."""
     return "; ".join(
         f"{node.name}, GPU {card.index}: "
-        + (", ".join(f"{pod.name} {pod.units}" for pod in card.pods) or "empty")
-        + f", {card.free} free"
+        + (", ".join(f"{pod.name} {view.needed(pod.units, unit)}" for pod in card.pods) or "empty")
+        + f", {view.free(card.free, unit)} free"
         for node in shown
         for card in node.cards
     )

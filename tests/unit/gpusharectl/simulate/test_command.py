@@ -222,8 +222,9 @@ def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
     root = ET.parse(svg).getroot()  # noqa: S314 - our own
     bars = [float(each.get("width")) for each in root.iter(f"{space}rect")]
     assert bars[1] / bars[0] == pytest.approx(12 / 16, abs=0.01)
-    assert "first-pod 12" in [each.text for each in root.iter(f"{space}text")]
-    assert "n1, GPU 1: empty, 16 free" in root.get("aria-label")
+    texts = ["".join(each.itertext()) for each in root.iter(f"{space}text")]
+    assert {"n1  12 GiB of 32 GiB used", "first-pod 12 GiB", "4 GiB of 16 GiB free"} <= {*texts}
+    assert "n1, GPU 1: empty, 16 GiB free" in root.get("aria-label")
     simulate(scene, "--svg", str(svg))
     assert "third-pod is Pending: requests 8 GiB on one GPU" in svg.read_text()
 
