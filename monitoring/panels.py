@@ -14,7 +14,10 @@ Queries = Mapping[str, str]
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH: Final = 24
-_OF_TARGETS: Final = ("Time", "__name__", "job", "instance", "endpoint", "container")
+# Labels of targets, which are no facts about the cluster unless a table lists them.
+_OF_TARGETS: Final = frozenset(
+    {"Time", "__name__", "job", "instance", "endpoint", "container", "namespace", "pod"}
+)
 _LAST: Final = {"reduceOptions": {"calcs": ["lastNotNull"]}}
 _INSTANT: Final = {"instant": True}
 _GREEN: Final = ("green", None)
@@ -126,7 +129,7 @@ def table(
     fields = letters if len(columns) > 1 else ["Value"]
     titles = {field: each.get("title", "") for field, each in zip(fields, columns, strict=True)}
     shown = {name: words for name, words in {**labels, **titles}.items() if words}
-    hidden = [name for name in (*_OF_TARGETS, *titles) if name not in shown]
+    hidden = [name for name in (*sorted(_OF_TARGETS), *titles) if name not in shown]
     first = next(iter(titles.values()))
     return _panel(
         "table",

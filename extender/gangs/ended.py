@@ -15,7 +15,12 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.record import GangRecord
 from extender.decisions.gangs.stages import GangStages
-from gpushare.contract import LABEL_GANG, LABEL_KUEUE_GROUP, LABEL_POD_GROUP
+from gpushare.contract import (
+    LABEL_GANG,
+    LABEL_KUEUE_GROUP,
+    LABEL_POD_GROUP,
+    LABEL_WORKER_GROUP,
+)
 from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.groups.group import Group
 from gpushare.groups.model import Source
@@ -35,10 +40,10 @@ AGAIN_SECONDS: Final = 5.0  # between two lists for a gang that changes
 LIST_SECONDS: Final = 10.0
 AT_ONCE: Final = 4
 MOST_JOBS: Final = 16  # of one gang that are read
-_LABELS: Final = {
-    Source.POD_GROUP: LABEL_POD_GROUP,
-    Source.LABELS: LABEL_GANG,
-    Source.KUEUE: LABEL_KUEUE_GROUP,
+_LABELS: Final[dict[Source, tuple[str, ...]]] = {
+    Source.POD_GROUP: (LABEL_POD_GROUP,),
+    Source.LABELS: (LABEL_GANG, LABEL_WORKER_GROUP),
+    Source.KUEUE: (LABEL_KUEUE_GROUP,),
 }
 
 
@@ -96,13 +101,10 @@ class EndedMembers:
             owners -= {""}
         if not owners:
             return True
-        label = _LABELS.get(group.key.source)
-        if not all(pod.labels.get(label or "") == group.key.name for pod in group.present()):
-            label = None  # Kueue's group may be named by an annotation, which nothing can select
         listed = paths.pods(
             field_selector="status.phase=Succeeded",
             namespace=group.key.namespace,
-            label_selector=f"{label}={group.key.name}" if label else "",
+            label_selector=_selector(group),
         )
         found, behind = Counter[str](), Counter[str]()  # by controller
 
@@ -164,6 +166,17 @@ class _Job(msgspec.Struct):
 
 
 _decode_job: Final = msgspec.json.Decoder(_Job).decode
+
+
+def _selector(group: Group) -> str:
+    """Return what selects the members by the labels that live ones have in common.
+
+    Nothing does if an annotation names the group of Kueue.
+    """
+    names = _LABELS.get(group.key.source, ())
+    found = {name: {pod.labels.get(name) for pod in group.present()} for name in names}
+    common = ((name, value) for name, (value, *more) in found.items() if value and not more)
+    return ",".join(map("=".join, common))
 
 
 def _jobs_of(group: Group) -> dict[str, str]:

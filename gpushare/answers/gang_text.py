@@ -15,6 +15,7 @@ from gpushare.planning.ask import NoPlan, ZoneRoom
 from gpushare.planning.work import MOST_WORK
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
+from gpushare.text.cut import cut
 from gpushare.text.durations import short
 
 MOST_BYTES: Final = 600  # in an Event the sentence about the pod follows
@@ -76,7 +77,7 @@ def view(gang: GangFacts, now: float) -> GangView:
 def sentence(gang: GangFacts) -> str:
     """Return what people are told about a gang, at most MOST_BYTES."""
     text = _PHASES[gang.phase](gang)
-    return _cut(f"{text} {GATES_STAY}" if gang.gates_stay else text, MOST_BYTES)
+    return cut(f"{text} {GATES_STAY}" if gang.gates_stay else text, MOST_BYTES)
 
 
 def shapes_text(shapes: Sequence[Shape]) -> str:
@@ -119,7 +120,7 @@ def _members(gang: GangFacts) -> str:
 
 
 def _invalid(gang: GangFacts) -> str:
-    text = _cut(gang.problem.text, _MOST_OF_TEXT) if gang.problem is not None else "unknown problem"
+    text = cut(gang.problem.text, _MOST_OF_TEXT) if gang.problem is not None else "unknown problem"
     more = _WHAT_TO_WRITE.get(gang.problem, "") if gang.problem is not None else ""
     return f"It cannot start: {text.rstrip('.')}.{more}"
 
@@ -153,7 +154,7 @@ def _no_room(gang: GangFacts) -> str:
         text = f"No way was found to place {asked} together"
         more = " The search was given up, and is repeated at the next change."
     elif gang.zone:
-        text = f"Zone {_cut(gang.zone, _MOST_OF_NAME)} has no room for {asked}"
+        text = f"Zone {cut(gang.zone, _MOST_OF_NAME)} has no room for {asked}"
     elif gang.zone_key:
         text = f"No zone has room for {asked}"
     else:
@@ -182,7 +183,7 @@ def _fitting(gang: GangFacts, found: NoPlan) -> str:
         return ""
     best = found.rooms[0]
     if best.zone and not gang.zone:
-        return f": zone {_cut(best.zone, _MOST_OF_NAME)} has room for {best.sharing or 'none'}"
+        return f": zone {cut(best.zone, _MOST_OF_NAME)} has room for {best.sharing or 'none'}"
     if not best.sharing:
         return ": none fits now; `gpushare explain pod` shows why"
     return f": {best.sharing} {_verb(best.sharing, 'fit', 'fits')} now"
@@ -195,7 +196,7 @@ def _helps(gang: GangFacts, found: NoPlan) -> str:
     is_other = found.gave_up or found.reason in _OTHER_REASONS or gang.over_quota is not None
     if is_other or not best.sharing or missing <= 0:
         return ""
-    where = f" in zone {_cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
+    where = f" in zone {cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
     lower = f", or with a minimum of {gang.bound + best.members}" if len(gang.shapes) == 1 else ""
     return f" It starts when {missing} more {_verb(missing, 'fit', 'fits')}{where}{lower}."
 
@@ -317,14 +318,6 @@ def _verb(number: int, many: str, one: str) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = [_cut(name, _MOST_OF_NAME) for name in names[:_LISTED]]
+    shown = [cut(name, _MOST_OF_NAME) for name in names[:_LISTED]]
     left = len(names) - len(shown)
     return ", ".join(shown) + (f" and {left} more" if left else "")
-
-
-def _cut(text: str, most: int) -> str:
-    """Return at most so many bytes of a text, with ``...`` if some are missing."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= most:
-        return text
-    return encoded[: most - 3].decode(errors="ignore") + "..."

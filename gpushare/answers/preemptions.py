@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.text.counted import counted
+from gpushare.text.cut import cut
 
 NAMED: Final = 3  # victims in a sentence
 _MOST_OF_NAME: Final = 80  # a pod's namespace and name may have 317 characters
@@ -115,7 +116,8 @@ def details(found: Evicting) -> str:
 
 def _names(found: Evicting) -> str:
     """Return ``ml/a, ml/b``, or with more pods ``ml/a, ml/b, ml/c and 5 more``; empty if none."""
-    names = [_cut(f"{each.namespace}/{each.name}") for each in found.pods if each.name][:NAMED]
+    named = [each for each in found.pods if each.name][:NAMED]
+    names = [cut(f"{each.namespace}/{each.name}", _MOST_OF_NAME) for each in named]
     left = found.count - len(names)
     return ", ".join(names) + (f" and {left} more" if names and left else "")
 
@@ -138,7 +140,3 @@ def _progress(found: Evicting) -> str:
     else:
         ended = ""
     return "".join(f"; {part}" for part in (ended, left) if part)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _MOST_OF_NAME else f"{name[: _MOST_OF_NAME - 3]}..."

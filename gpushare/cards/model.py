@@ -145,6 +145,11 @@ class Request(msgspec.Struct, gc=False, frozen=True):
         force_setattr(self, "exposes_cards", exposed)
 
     @property
+    def containers_with_units(self) -> int:
+        """Return how many containers request GPU memory."""
+        return sum(each.units > 0 for each in self.containers)
+
+    @property
     def rank_key(self) -> tuple[int, int, int, bool, bool, bool, str, PlacementPolicy]:
         """Return what decides about nodes: requests with equal keys rank all nodes equally."""
         return (self.cpu, *self.fit_key)

@@ -7,6 +7,7 @@ from gpushare.answers.pending.ends import Ending
 from gpushare.answers.pending.facts import Free, Pending
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
+from gpushare.text.cut import cut
 
 MOST_OF_MESSAGE: Final = 300
 _MOST_OF_NAME: Final = 80  # a pod's namespace and name may have 317 characters
@@ -68,11 +69,3 @@ def short(name: str) -> str:
 def quoted(text: str) -> str:
     text = cut(text, MOST_OF_MESSAGE)
     return text if text.endswith(".") else f"{text}."
-
-
-def cut(text: str, most: int) -> str:
-    """Return at most so many bytes of a text, with ``...`` if some are missing."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= most:
-        return text
-    return encoded[: most - 3].decode(errors="ignore") + "..."

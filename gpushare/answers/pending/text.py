@@ -16,7 +16,6 @@ from gpushare.answers.pending.phrases import (
     all_of,
     amount_of,
     compared,
-    cut,
     gpus,
     on_gpus,
     place_of,
@@ -30,6 +29,7 @@ from gpushare.answers.queue.text import behind
 from gpushare.contract import KUEUES_GATES, LABEL_CARD_COUNT
 from gpushare.text.amounts import MIB_PER_GIB, needed_gib
 from gpushare.text.counted import counted
+from gpushare.text.cut import cut
 
 MOST_BYTES: Final = 1000  # of an Event's message; the API server accepts 1024
 

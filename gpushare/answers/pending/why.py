@@ -227,7 +227,7 @@ class _Search:
         """Return whether two GPUs of a node are large enough for a request for one."""
         request = self._request
         is_even = all(each.units % 2 == 0 for each in request.containers)
-        if request.card_count != 1 or request.policy.models or not is_even:
+        if request.card_count != 1 or request.policy.names_cards or not is_even:
             return False
         half = self._units // 2
         return any(sum(each.card.units >= half for each in room.every) > 1 for room in rooms)
@@ -313,7 +313,7 @@ class _Search:
                 most = left.get(RESOURCE_MEMORY, 0) // MILLI // count
                 best = max(best, min(room.free, most))
         if best:
-            containers = sum(each.units > 0 for each in self._request.containers)
+            containers = self._request.containers_with_units
             found.fits_if = Offer(best * count, best * unit, containers)
 
 

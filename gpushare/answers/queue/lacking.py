@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpushare.answers.queue.over_quota import LIMITS, Hanging, Limit, OverQuota
+from gpushare.answers.queue.over_quota import LIMITS, Hanging, Limit, OverQuota, of_request
 from gpushare.cards.model import Request
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
@@ -41,7 +41,8 @@ class Lacking:
         found = self._quotas.why_not(pod, request)
         if not isinstance(found, Reason):
             return None
-        return self.described(found, pod.metadata.namespace, request.units, (pod.uid,))
+        described = self.described(found, pod.metadata.namespace, request.units, (pod.uid,))
+        return of_request(described, request)
 
     def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
         """Return the models of GPUs for which the quota leaves too little."""
@@ -52,14 +53,16 @@ class Lacking:
         used = self._use.used(namespace, besides=(pod.uid,))
         models = (self._namespaces.get(namespace).quota or NO_QUOTA).models
         return {
-            model: OverQuota(
-                namespace,
-                Limit.MODEL.value,
-                used=used[model],
-                quota=models[model],
-                asked=request.units,
-                model=model,
-                unit_mib=self._unit_mib,
+            model: of_request(
+                OverQuota(
+                    namespace,
+                    Limit.MODEL.value,
+                    used=used[model],
+                    quota=models[model],
+                    model=model,
+                    unit_mib=self._unit_mib,
+                ),
+                request,
             )
             for model in found
         }

@@ -5,12 +5,15 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_QUOTA
 from gpushare.placement.reasons import Reason
 from gpushare.quota.reasons import NAMESPACE_ENDS, OVER_MODEL_QUOTA, OVER_QUOTA, WRONG_QUOTA
 from gpushare.text.amounts import Amounts, to_write
 from gpushare.text.counted import counted
+from gpushare.text.cut import cut
 
 _MOST_OF_PROBLEM: Final = 300
 _MOST_OF_NAME: Final = 80
@@ -54,7 +57,8 @@ class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True)
 
     ``used`` is without what the pod or gang itself has. ``model`` is that of the GPUs, empty if it
     is not known which one. ``problem`` says why the quota cannot be read. ``who`` asks: a pod or a
-    gang. ``hanging`` are a few of ``hanging_count`` pods that hang, those that count first. A unit
+    gang; a pod's request is split over its ``containers``, and over ``gpus`` in equal parts.
+    ``hanging`` are a few of ``hanging_count`` pods that hang, those that count first. A unit
     has ``unit_mib`` MiB, 0 if that is not known.
     """
 
@@ -64,11 +68,19 @@ class OverQuota(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True)
     used: int = 0
     quota: int = 0
     asked: int = 0
+    containers: int = 1
+    gpus: int = 1
     model: str = ""
     problem: str = ""
     hanging: tuple[Hanging, ...] = ()
     hanging_count: int = 0
     unit_mib: int = msgspec.field(name="unitMiB", default=0)
+
+
+def of_request(found: OverQuota, request: Request) -> OverQuota:
+    """Add what a pod requests."""
+    containers, gpus = request.containers_with_units, request.card_count
+    return replace(found, asked=request.units, containers=containers, gpus=gpus)
 
 
 def is_over(reason: Reason | None) -> bool:
@@ -96,25 +108,28 @@ def _what_lacks(found: OverQuota) -> str:
         case Limit.ENDING:
             return f"{_namespace(found)} is being deleted: nothing starts there any more."
         case Limit.UNREADABLE:
-            problem = _cut(found.problem, _MOST_OF_PROBLEM)
+            problem = cut(found.problem, _MOST_OF_PROBLEM)
             return f"the quota of {_namespace(found)} cannot be read, so its pods wait: {problem}."
         case Limit.MODEL if not found.model:
             return (
                 f"{_namespace(found)} has too little left of its quotas for models of GPUs; it "
                 "waits until pods there end, or a quota is raised."
             )
-    of = f" of {_cut(found.model, _MOST_OF_NAME)}" if found.model else ""
+    of = f" of {cut(found.model, _MOST_OF_NAME)}" if found.model else ""
     if not found.quota:
         return f"{_namespace(found)} has a quota of 0{of}: it waits until the quota is raised."
     amounts = Amounts(found.unit_mib)
     asked, quota = amounts.needed(found.asked), f"{amounts.free(found.quota)}{of}"
     if found.asked > found.quota:
-        less = "less"
-        if found.who == "pod":
-            less = f"{amounts.free(found.quota)} or less ({to_write(found.quota)})"
+        less, most = "less", found.quota // found.gpus * found.gpus
+        if found.who == "pod" and most:
+            parts = " over its containers" if found.containers > 1 else ""
+            less = f"{amounts.free(most)} or less ({to_write(most)}{parts})"
+        model = f"{cut(found.model, _MOST_OF_NAME)}=" if found.model else ""
         return (
             f"the {found.who} requests {asked}, and the whole quota of {_namespace(found)} is "
-            f"{quota}: request {less}, or have the quota raised ({_annotation(found)})."
+            f"{quota}: request {less}, or have the quota raised "
+            f"(`{model}{found.asked}` in `{ANNOTATION_QUOTA}`)."
         )
     missing = amounts.needed(found.asked + found.used - found.quota)
     return (
@@ -124,14 +139,5 @@ def _what_lacks(found: OverQuota) -> str:
     )
 
 
-def _annotation(found: OverQuota) -> str:
-    model = f"{_cut(found.model, _MOST_OF_NAME)}=" if found.model else ""
-    return f"`{ANNOTATION_QUOTA}: {model}{found.asked}`"
-
-
 def _namespace(found: OverQuota) -> str:
     return f"namespace {found.namespace}"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."

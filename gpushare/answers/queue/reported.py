@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gpushare.answers.queue.entries import NoQueue
-from gpushare.answers.queue.over_quota import Limit, OverQuota
+from gpushare.answers.queue.over_quota import Limit, OverQuota, of_request
 from gpushare.answers.queue.quotas import QuotaList
 from gpushare.cards.model import Request
 from gpushare.objects.model import Pod
@@ -31,27 +31,29 @@ class ReportedQuotas(NoQueue):
             return OverQuota(namespace, Limit.UNREADABLE.value, problem=found.problem)
         if found.limit is None or found.used + asked <= found.limit:
             return None
-        return OverQuota(
+        described = OverQuota(
             namespace,
             Limit.UNITS.value,
             used=found.used,
             quota=found.limit,
-            asked=asked,
             unit_mib=self._unit_mib,
         )
+        return of_request(described, request)
 
     def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
         namespace, asked = pod.metadata.namespace, request.units
         found = self._quotas.get(namespace)
         return {
-            model: OverQuota(
-                namespace,
-                Limit.MODEL.value,
-                used=each.used,
-                quota=each.limit,
-                asked=asked,
-                model=model,
-                unit_mib=self._unit_mib,
+            model: of_request(
+                OverQuota(
+                    namespace,
+                    Limit.MODEL.value,
+                    used=each.used,
+                    quota=each.limit,
+                    model=model,
+                    unit_mib=self._unit_mib,
+                ),
+                request,
             )
             for model, each in (found.models if found is not None else {}).items()
             if each.used + asked > each.limit

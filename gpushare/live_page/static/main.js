@@ -90,7 +90,7 @@ function heard(kind, data) {
 }
 
 function draw() {
-  const { ns } = route.now;
+  const { ns, only } = route.now;
   const found = select(store, route.now);
   const sum = sums(store);
   look.fresh = new Set(store.about.simulation?.placed ?? []);
@@ -104,7 +104,7 @@ function draw() {
   showHistory(at("history"), at("history-text"), store.history, Date.now() / 1000);
   gangs = ordered(found.gangs);
   showGangs(gangs, store.gangs.size, store.moreGangs);
-  showNamespaces(at("namespaces"), namespaces(store, route.now.only), ns, sum.total);
+  showNamespaces(at("namespaces"), namespaces(store, only), ns, sum.total);
   at("nodes-count").textContent = shownOf(found.nodes.length, sum.nodes);
   const { pods, inGangs, gangs: ofGangs } = countsOf(waiting);
   const more = ofGangs ? `, ${number(inGangs)} in ${counted(ofGangs, "gang")}` : "";
@@ -115,7 +115,7 @@ function draw() {
   at("overview").hidden = isEmpty;
   at("no-nodes").hidden = isEmpty || found.nodes.length > 0;
   at("no-pods").hidden = found.pods.length > 0;
-  at("no-pods").textContent = sum.pending ? "No Pending pod matches." : "No pods are pending.";
+  at("no-pods").textContent = sum.pending ? "No Pending pod matches." : `No pods${only && ` of namespace ${only}`} are pending.`;
   dialog.update();
 }
 
@@ -145,9 +145,7 @@ function routed(now, before = {}) {
   }
   showOnly(now.only);
   if (before.step !== undefined && (now.step !== before.step || now.only !== before.only)) {
-    usage.clear();
-    follower.path = streamPath();
-    follower.start();
+    follow();
   }
   draw();
   nodes.draw(true);
@@ -155,11 +153,18 @@ function routed(now, before = {}) {
   if (isFiltered(now) || isFiltered({ q: "", ...before })) announceFound();
 }
 
+function follow() {
+  usage.clear();
+  follower.path = streamPath();
+  follower.start();
+}
+
 // Say of which namespace the page shows the pods, if not of all.
 function showOnly(only) {
   at("only").textContent = only && `namespace ${only}`;
   at("only").hidden = !only;
   at("others").hidden = !only;
+  at("sums").ariaLabel = only ? `GPUs of the cluster, pods of namespace ${only}` : "The whole cluster";
   at("namespace").value = only;
   document.title = only ? `gpushare: ${only}` : "gpushare";
 }
@@ -245,11 +250,11 @@ at("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   const token = at("token").value.trim();
   const only = at("namespace").value.trim();
+  const isOther = only !== route.now.only;
   at("token").value = "";
-  usage.clear();
-  route.go({ only });
-  follower.path = streamPath();
-  follower.start(token);
+  follower.token = token;
+  if (isOther) route.go({ only });
+  else follow();
 });
 
 switchTheme(at("theme"));

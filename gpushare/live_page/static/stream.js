@@ -60,7 +60,7 @@ export async function problem(answer) {
 // disconnects, because the number of streams is limited.
 export class Follower {
   #abort = null;
-  #token = "";
+  token = ""; // that the next start uses
   #failures = 0;
   #timer = 0;
   #hidden = 0;
@@ -78,11 +78,10 @@ export class Follower {
   }
 
   get headers() {
-    return this.#token ? { Authorization: `Bearer ${this.#token}` } : {};
+    return this.token ? { Authorization: `Bearer ${this.token}` } : {};
   }
 
-  async start(token = this.#token) {
-    this.#token = token;
+  async start() {
     clearTimeout(this.#timer);
     this.#abort?.abort();
     const abort = new AbortController();
@@ -90,7 +89,7 @@ export class Follower {
     this.state("connecting", "");
     let why = "the connection ended";
     try {
-      await read(this.path, token, abort.signal, (kind, data) => {
+      await read(this.path, this.token, abort.signal, (kind, data) => {
         if (kind === "end") why = data.why;
         this.on(kind, data);
         if (kind === "whole") {

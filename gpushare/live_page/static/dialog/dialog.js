@@ -62,7 +62,7 @@ export class Dialog {
     }
     const pending = this.store.pending(this.pod);
     if (pending === null) {
-      const text = `No pod ${this.pod} uses or requests a share of a GPU. It may have ended.`;
+      const text = `No pod ${this.pod} is shown. It may have ended, or requests no share of a GPU.`;
       this.#fill("none", () => [element("p", "why", text)]);
       return;
     }

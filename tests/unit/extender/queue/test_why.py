@@ -60,7 +60,8 @@ def over_the_quota():
 
 @case(
     "the pod requests 12 MiB, and the whole quota of namespace team is 8 MiB: request 8 MiB or "
-    "less (`aliyun.com/gpu-mem: 8`), or have the quota raised (`gpushare.aliyun.com/quota: 12`).",
+    "less (`aliyun.com/gpu-mem: 8`), or have the quota raised (`12` in "
+    "`gpushare.aliyun.com/quota`).",
     FIRST,
     "OverQuota",
 )
@@ -365,7 +366,8 @@ def it_ends_before_it_starts():
 
 @case(
     "the pod requests 8 MiB, and the whole quota of namespace free is 4 MiB: request 4 MiB or "
-    "less (`aliyun.com/gpu-mem: 4`), or have the quota raised (`gpushare.aliyun.com/quota: 8`).",
+    "less (`aliyun.com/gpu-mem: 4`), or have the quota raised (`8` in "
+    "`gpushare.aliyun.com/quota`).",
     "",
     "",
 )

@@ -170,6 +170,14 @@ CASES = [
         'enough: set the label `aliyun.com/gpu-count: "2"`.',
     ),
     Case(
+        "larger than any GPU that it names, although two are large enough",
+        [node("gke-7", A100, A100)],
+        [],
+        asks(120000, annotations={ANNOTATION_CARDS_ONLY: "GPU-0"}),
+        "requests 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits if "
+        "it requests 80 GiB or less (`aliyun.com/gpu-mem: 81920`).",
+    ),
+    Case(
         "two containers are larger than any GPU together",
         [node("gke-7", 40, unit_mib=GIB)],
         [],

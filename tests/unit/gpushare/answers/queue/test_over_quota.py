@@ -37,7 +37,15 @@ from tests.unit.extender.scripted import restocked
             (
                 "the pod requests 2.3 GiB, and the whole quota of namespace ml is 2 GiB of Tesla "
                 "T4: request 2 GiB or less (`aliyun.com/gpu-mem: 8`), or have the quota raised "
-                "(`gpushare.aliyun.com/quota: Tesla T4=9`)."
+                "(`Tesla T4=9` in `gpushare.aliyun.com/quota`)."
+            ),
+        ),
+        (
+            OverQuota("ml", "units", quota=15, asked=40, containers=2, gpus=2, unit_mib=1024),
+            (
+                "the pod requests 40 GiB, and the whole quota of namespace ml is 15 GiB: request "
+                "14 GiB or less (`aliyun.com/gpu-mem: 14` over its containers), or have the quota "
+                "raised (`40` in `gpushare.aliyun.com/quota`)."
             ),
         ),
         (
