@@ -112,7 +112,7 @@ def test_inspect_shows_one_namespace_and_sums_only_what_may_be_seen(
     wait_until("the right to list pods", lambda: lacks(user, "pods", TEAM), seconds=60)
     few = user.says("inspect", "-n", TEAM)
     assert re.search(rf"^{TEAM}/ours  {QUARTER} units of GPU-n2-\S+ on n2$", few, re.MULTILINE)
-    assert "GPUs of other namespaces are not shown." in few
+    assert "Nodes, free GPU memory and pods of other namespaces are not shown." in few
     assert not re.search("theirs|GiB| used", few)
     told = user.tells("inspect", "-n", TEAM)
     assert (told["complete"], told["summary"], told["namespaces"]) == (False, None, None)
