@@ -21,7 +21,7 @@ from gpushare.cards.model import Request
 from gpushare.contract import GATE_ADMISSION, LABEL_JOB_ROLE, LABEL_WORKER_INDEX
 from gpushare.errors import RequestError
 from gpushare.groups.group import Group
-from gpushare.groups.model import GroupKey
+from gpushare.groups.model import GroupKey, Source
 from gpushare.groups.pod_groups import API_GROUPS
 from gpushare.groups.sources import minimum_of
 from gpushare.objects.model import Pod
@@ -209,6 +209,11 @@ class GangView(msgspec.Struct, rename="camel"):
     age_seconds: float
     priority: int
     text: str
+
+    @property
+    def key(self) -> str:
+        """Return its unique key, that of its group."""
+        return str(GroupKey(self.namespace, Source(self.source), self.name))
 
 
 class GangList(msgspec.Struct, rename="camel"):

@@ -154,14 +154,14 @@ class Feed:
 
         ``more`` counts those that are not among them, by namespace.
         """
-        gangs = {key_of(each): each for each in found}
+        gangs = {each.key: each for each in found}
         for key in self._gangs.difference(gangs):
             self._put(_GANG + key, None)
         self._gangs = set(gangs)
         changed = []
         for key, view in gangs.items():
             yield
-            if self._put(_GANG + key, _gang(key, view)):
+            if self._put(_GANG + key, _gang(view)):
                 changed.append(key)
         if more or _MORE in self._texts:
             self._put(_MORE, more)
@@ -272,11 +272,6 @@ def _has_quota(view: QuotaView) -> bool:
     return has_one or view.problem not in {"", NAMESPACE_ENDS.text}
 
 
-def key_of(gang: GangView) -> str:
-    """Return the unique key of a gang, which is that of its GroupKey."""
-    return f"{gang.namespace}/{gang.source}/{gang.name}"
-
-
 def last_event(why: str) -> bytes:
     return event("end", msgspec.json.encode({"why": why}))
 
@@ -286,9 +281,9 @@ def event(kind: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
 
 
-def _gang(key: str, view: GangView) -> Gang:
+def _gang(view: GangView) -> Gang:
     return Gang(
-        key,
+        view.key,
         view.namespace,
         view.name,
         view.phase,

@@ -1,4 +1,4 @@
-"""Write durations for people: ages as kubectl does, and how long ago something was (pure)."""
+"""Write durations for people, as kubectl does (pure)."""
 
 import datetime as dt
 from typing import Final
@@ -6,19 +6,13 @@ from typing import Final
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60))
 
 
-_PAST: Final = (("d", 86_400), ("h", 3600), ("min", 60))
-
-
 def ago(at: str, now: dt.datetime) -> str:
-    """Return ``1 min ago`` for a time of the API server; empty if it cannot be read."""
+    """Return ``12m ago`` for a time of the API server; empty if it cannot be read."""
     try:
         seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
     except (ValueError, TypeError):  # TypeError: without a time zone
         return ""
-    for sign, size in _PAST:
-        if seconds >= size:
-            return f"{int(seconds // size)} {sign} ago"
-    return f"{max(0, int(seconds))} s ago"
+    return f"{short(seconds)} ago"
 
 
 def short(seconds: float) -> str:

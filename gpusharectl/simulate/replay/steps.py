@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpushare.answers import explain, inspect
 from gpushare.answers.gangs import choose_gangs
-from gpushare.live_page.feed import MOST_GANGS, NEVER, Feed, PendingPod, key_of
+from gpushare.live_page.feed import MOST_GANGS, NEVER, Feed, PendingPod
 from gpushare.live_page.history import Sample, steps_event
 from gpushare.placement.rank import Policies
 from gpushare.process.time_slices import run_all
@@ -81,7 +81,7 @@ class Replay:
             feed.put_node(
                 node.name, inspect.view_node(ledger, node.name, closed.get(node.name, ""))
             )
-        gangs = {(gang.namespace, gang.name): key_of(gang) for gang in step.gangs}
+        gangs = {(gang.namespace, gang.name): gang.key for gang in step.gangs}
         for group in step.waiting:
             gang = gangs.get((group.namespace, group.gang), "")
             for pod in group.pods:

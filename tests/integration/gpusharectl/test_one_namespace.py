@@ -62,7 +62,7 @@ async def test_explain_gives_the_answer_its_age_and_one_sentence(asked):
     assert found.exit_code == 1  # the pod has no GPU
     assert found.output == (
         "mine/train is Pending: requests 5 GiB on one GPU; the most free on one GPU is 4 GiB. "
-        f"(1 min ago)\nNodes and free GPU memory {ASK}"
+        f"(60s ago)\nNodes and free GPU memory {ASK}"
     )
     whole = (await asked("explain", "pod", "train", "--verbose")).output
     assert "(kubectl auth can-i list nodes; kubectl auth can-i list pods -A)" in whole
@@ -74,7 +74,7 @@ async def test_inspect_of_the_namespace_succeeds(asked):
     assert (found.exit_code, found.output.count("\n")) == (0, 3)
     assert found.output.startswith("1 Pending pod\n  mine/train  ")
     hidden = f"Nodes, free GPU memory and pods of other namespaces {ASK}"
-    assert found.output.endswith(f"is 4 GiB. (1 min ago)\n{hidden}")
+    assert found.output.endswith(f"is 4 GiB. (60s ago)\n{hidden}")
     assert (await asked("inspect")).exit_code == 3  # it asks for the whole cluster
 
 

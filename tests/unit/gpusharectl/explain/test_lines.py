@@ -152,7 +152,7 @@ def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
     ]
     add_sentence(whole, waits(), events)
     [first, *_] = explained.draw(whole, NOW, verbose=False)
-    assert first.plain == "default/waits is Pending: requests 6 GiB. (1 min ago)"
+    assert first.plain == "default/waits is Pending: requests 6 GiB. (60s ago)"
 
 
 def test_a_user_of_one_namespace_reads_one_sentence_about_missing_rights(seen):

@@ -228,7 +228,7 @@ def test_where_nodes_may_not_be_seen_a_pods_event_says_why_it_is_pending():
     }
     found = summary.of_lists(Listed(None, [waits, too_large], "default", ("why",), said), None)
     assert [line.partition("  ")[2] for line in text(found).splitlines()[1:3]] == [
-        "default/b  ?  requests 4 MiB on one GPU; no GPU has free memory. (12 min ago)",
+        "default/b  ?  requests 4 MiB on one GPU; no GPU has free memory. (12m ago)",
         f"default/c  ?  {found.waiting[1].why}",
     ]
     assert "the nodes are not visible here." in found.waiting[1].why
