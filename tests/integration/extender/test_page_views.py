@@ -182,7 +182,7 @@ def test_a_url_of_an_unknown_node_or_pod_says_so(page):
     page.open("node=gone")
     page.wait("a text", lambda: "No node gone shares its GPUs" in page.detail)
     page.open("pod=default/gone")
-    page.wait("a text", lambda: "No pod default/gone uses" in page.detail)
+    page.wait("a text", lambda: "No pod default/gone is shown" in page.detail)
 
 
 def test_a_share_leads_to_its_pod_by_click_and_by_key(page, stage):
