@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -126,15 +126,6 @@ def status(caller: socket.socket) -> int:
     return int(found.split()[1]) if found else 0
 
 
-@pytest.fixture(scope="module")
-def ports() -> Callable[[], int]:
-    def unused() -> int:
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            return int(found.getsockname()[1])
-
-    return unused
-
-
 @contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
@@ -190,7 +181,7 @@ def refused(port: int) -> str | None:
 
 @pytest.fixture(scope="module")
 def attacked(
-    tmp_path_factory: pytest.TempPathFactory, ports: Callable[[], int]
+    tmp_path_factory: pytest.TempPathFactory, ports: Iterator[int]
 ) -> Iterator[dict[str, Attacked]]:
     """Run all programs with all of their listeners."""
     folder = tmp_path_factory.mktemp("attacked")
@@ -206,7 +197,7 @@ def attacked(
                 wait_until(f"{name} to answer", partial(silent, found[name]), seconds=SECONDS)
 
         of_extender = {
-            name: ports()
+            name: next(ports)
             for name in ("deciding", "decidingTls", "replicas", "reading", "admission")
         }
         file = extender_configuration(folder, of_extender)
@@ -214,7 +205,7 @@ def attacked(
         serve(stack.enter_context(started(*words)), **of_extender)
         # The same listener and application on another port, which only one program here can have.
         found["former"] = found["deciding"]
-        number = ports()
+        number = next(ports)
         words = (
             sys.executable, "-m", "deviceplugin", "--node-name=n", "--simulated-gpus=16384",
             f"--kubeconfig={folder}/kubeconfig", f"--device-plugin-dir={folder}",
@@ -222,12 +213,14 @@ def attacked(
             "--http-host=127.0.0.1", f"--http-port={number}",
         )  # fmt: skip
         serve(stack.enter_context(started(*words)), plugin=number)
-        server = f"--server=http://127.0.0.1:{stack.enter_context(ready_extender(folder, ports()))}"
+        server = (
+            f"--server=http://127.0.0.1:{stack.enter_context(ready_extender(folder, next(ports)))}"
+        )
         for name, command in {
             "page": ("page", server, f"--kubeconfig={folder / 'kubeconfig'}"),
             "simulate": ("simulate", "--example=vllm", "--serve"),
         }.items():
-            number = ports()
+            number = next(ports)
             process = stack.enter_context(started(*PROGRAM, *command, f"--port={number}"))
             assert process.stdout is not None
             url = URL(process.stdout.readline().strip())

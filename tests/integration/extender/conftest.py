@@ -14,10 +14,10 @@ def driver(browser):
 
 
 @pytest.fixture
-def stage(unused_tcp_port, monkeypatch):
+def stage(ports, monkeypatch):
     # A loaded machine runs all plugins too; the page asks for a silent one's amounts much later.
     monkeypatch.setattr(usage, "READ_SECONDS", 60)
-    with fleet(unused_tcp_port) as made:
+    with fleet(next(ports)) as made:
         yield made
 
 

@@ -85,8 +85,8 @@ def page(port, path, **headers):
 
 
 @pytest.fixture
-def program(tmp_path, unused_tcp_port_factory):
-    with Program(tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory()) as made:
+def program(tmp_path, ports):
+    with Program(tmp_path, next(ports), next(ports)) as made:
         for port in (made.deciding, made.reading):
             wait_until(
                 "the program to answer",
@@ -153,15 +153,12 @@ def has_peer(found, port):
         return False
 
 
-def test_requests_to_the_api_server_are_not_delivered_after_the_time_of_a_write(
-    tmp_path, unused_tcp_port_factory
-):
+def test_requests_to_the_api_server_are_not_delivered_after_the_time_of_a_write(tmp_path, ports):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(patient(20))
         port = server.getsockname()[1]
-        ports = unused_tcp_port_factory(), unused_tcp_port_factory()
         address = f"http://127.0.0.1:{port}"
-        with Program(tmp_path, *ports, address) as program, server.accept()[0]:
+        with Program(tmp_path, next(ports), next(ports), address) as program, server.accept()[0]:
             limits = [
                 found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
                 for found in sockets_to(program.process.pid, port)
