@@ -13,6 +13,7 @@ from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.errors import CheckpointError
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
+from gpushare.text.listed import listed
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +62,8 @@ class UnitChange:
 
 def _text(units: tuple[int, int], holders: Sequence[str]) -> str:
     old, new = units
-    more = f" and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
     return (
         f"the memory unit was changed from {old} to {new} MiB, and pods of this node still use "
-        f"the old one ({len(holders)}: {', '.join(holders[:_NAMED])}{more}): no new pods are "
+        f"the old one ({len(holders)}: {listed(holders, _NAMED)}): no new pods are "
         f"accepted until they end, so delete them, or set --memory-unit={old}MiB again"
     )

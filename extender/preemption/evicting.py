@@ -20,6 +20,7 @@ from gpushare.contract import ANNOTATION_EVICTING
 from gpushare.errors import ApiError, Conflict, NotFound, NotLeading
 from gpushare.objects.model import Pod
 from gpushare.text.counted import counted
+from gpushare.text.listed import listed
 
 log = logging.getLogger(__name__)
 
@@ -189,9 +190,7 @@ class VictimEvictions:
         return False
 
     def _tell_preemptor(self, record: PreemptionRecord) -> None:
-        names = [pod.key for pod in record.victims[:MOST_NAMED]]
-        more = len(record.victims) - len(names)
-        named = ", ".join(names) + (f" and {more} more" if more else "")
+        named = listed([pod.key for pod in record.victims], MOST_NAMED)
         number = counted(len(record.victims), "pod")
         whom = "it" if record.owner in record.pods else record.name
         text = f"evicting {number} of lower priority for {whom}: {named}"

@@ -15,8 +15,9 @@ from gpushare.planning.ask import NoPlan, ZoneRoom
 from gpushare.planning.work import MOST_WORK
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
-from gpushare.text.cut import cut
+from gpushare.text.cut import cut, cut_name
 from gpushare.text.durations import short
+from gpushare.text.listed import all_of, listed
 
 MOST_BYTES: Final = 600  # in an Event the sentence about the pod follows
 PHASES_OF_EVICTIONS: Final = frozenset({Phase.WAITING_FOR_ROOM, Phase.STARTING})
@@ -26,7 +27,6 @@ GATES_STAY: Final = (
     "`gpushare doctor` says what to do."
 )
 _LISTED: Final = 3  # shapes, gates
-_MOST_OF_NAME: Final = 80
 _MOST_OF_TEXT: Final = 300
 
 # Where the minimum is written.
@@ -82,12 +82,12 @@ def sentence(gang: GangFacts) -> str:
 
 def shapes_text(shapes: Sequence[Shape]) -> str:
     """Return ``8 x 20 GiB``, or ``4 x 20 GiB and 4 x 10 GiB``; the largest first."""
-    listed = sorted(shapes, key=lambda each: (-each.mib * each.gpus, -each.mib, -each.pods))
-    said = [_shape(each) for each in listed[:_LISTED]]
-    if left := listed[_LISTED:]:
+    ordered = sorted(shapes, key=lambda each: (-each.mib * each.gpus, -each.mib, -each.pods))
+    said = [_shape(each) for each in ordered[:_LISTED]]
+    if left := ordered[_LISTED:]:
         pods = counted(sum(each.pods for each in left), "pod")
         said.append(f"{pods} of {counted(len(left), 'other size')}")
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return all_of(said)
 
 
 def _shape(shape: Shape) -> str:
@@ -106,9 +106,10 @@ def _members(gang: GangFacts) -> str:
     if not foreign:
         text += f"; {gang.members or 'none'} {_verb(max(1, gang.members), 'exist', 'exists')}."
     else:
+        gates = [cut_name(each) for each in sorted(gang.foreign_gates)]
         text += (
             f". {counted(foreign, 'pod')} {_verb(foreign, 'count', 'counts')} once the scheduling "
-            f"gates of others are removed: {_names(sorted(gang.foreign_gates))}."
+            f"gates of others are removed: {listed(gates, _LISTED)}."
         )
     if gang.waits_for_ready:
         text += (
@@ -154,7 +155,7 @@ def _no_room(gang: GangFacts) -> str:
         text = f"No way was found to place {asked} together"
         more = " The search was given up, and is repeated at the next change."
     elif gang.zone:
-        text = f"Zone {cut(gang.zone, _MOST_OF_NAME)} has no room for {asked}"
+        text = f"Zone {cut_name(gang.zone)} has no room for {asked}"
     elif gang.zone_key:
         text = f"No zone has room for {asked}"
     else:
@@ -183,7 +184,7 @@ def _fitting(gang: GangFacts, found: NoPlan) -> str:
         return ""
     best = found.rooms[0]
     if best.zone and not gang.zone:
-        return f": zone {cut(best.zone, _MOST_OF_NAME)} has room for {best.sharing or 'none'}"
+        return f": zone {cut_name(best.zone)} has room for {best.sharing or 'none'}"
     if not best.sharing:
         return ": none fits now; `gpushare explain pod` shows why"
     return f": {best.sharing} {_verb(best.sharing, 'fit', 'fits')} now"
@@ -196,7 +197,7 @@ def _helps(gang: GangFacts, found: NoPlan) -> str:
     is_other = found.gave_up or found.reason in _OTHER_REASONS or gang.over_quota is not None
     if is_other or not best.sharing or missing <= 0:
         return ""
-    where = f" in zone {cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
+    where = f" in zone {cut_name(best.zone)}" if best.zone else ""
     lower = f", or with a minimum of {gang.bound + best.members}" if len(gang.shapes) == 1 else ""
     return f" It starts when {missing} more {_verb(missing, 'fit', 'fits')}{where}{lower}."
 
@@ -315,9 +316,3 @@ def _age(created: str, now: float) -> float:
 
 def _verb(number: int, many: str, one: str) -> str:
     return one if number == 1 else many
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = [cut(name, _MOST_OF_NAME) for name in names[:_LISTED]]
-    left = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {left} more" if left else "")

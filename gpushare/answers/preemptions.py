@@ -8,10 +8,10 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.text.counted import counted
-from gpushare.text.cut import cut
+from gpushare.text.cut import cut_name
+from gpushare.text.listed import listed
 
 NAMED: Final = 3  # victims in a sentence
-_MOST_OF_NAME: Final = 80  # a pod's namespace and name may have 317 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,8 @@ def details(found: Evicting) -> str:
 
 def _names(found: Evicting) -> str:
     """Return ``ml/a, ml/b``, or with more pods ``ml/a, ml/b, ml/c and 5 more``; empty if none."""
-    named = [each for each in found.pods if each.name][:NAMED]
-    names = [cut(f"{each.namespace}/{each.name}", _MOST_OF_NAME) for each in named]
-    left = found.count - len(names)
-    return ", ".join(names) + (f" and {left} more" if names and left else "")
+    names = [cut_name(f"{each.namespace}/{each.name}") for each in found.pods if each.name]
+    return listed(names, NAMED, count=found.count)
 
 
 def _time_left(found: Evicting) -> str:

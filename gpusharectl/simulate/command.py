@@ -18,6 +18,7 @@ from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
 from gpushare.text.amounts import MIB_PER_GIB
+from gpushare.text.listed import listed
 from gpusharectl.manifests.workloads import KINDS
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.policies.option import NODE_POLICY, compares_policies
@@ -267,7 +268,7 @@ def _require_running(pending: Sequence[Pod], lost: Sequence[Pod]) -> None:
 def _counted(pods: Sequence[Pod], state: str) -> str:
     if not pods:
         return ""
-    names = view.listed([pod.key.removeprefix("default/") for pod in pods], NAMED)
+    names = listed([pod.key.removeprefix("default/") for pod in pods], NAMED)
     return f"{len(pods)} pod{'s are' if len(pods) > 1 else ' is'} {state}: {names}"
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from gpushare.objects.pod_requests import foreign_resources
 from gpushare.placement.node_resources import OfferedResources
 from gpushare.text.counted import counted
-from gpusharectl.simulate import view
+from gpushare.text.listed import listed
 from gpusharectl.simulate.scenario import Scenario
 
 CLAIM_SECONDS: Final = 1800  # the default of queue.reserveAfterSeconds
@@ -36,5 +36,5 @@ def of(scenario: Scenario) -> Iterator[str]:
 def claims(passed: Collection[str]) -> Iterator[str]:
     """Yield whom a claim would have helped: ``passed`` are the pods and gangs."""
     if passed:
-        names, after = view.listed(sorted(passed)), f"after {CLAIM_SECONDS // 60} min"
+        names, after = listed(sorted(passed)), f"after {CLAIM_SECONDS // 60} min"
         yield f"claims ({after}, GPUs would be reserved as they become free: {names})"

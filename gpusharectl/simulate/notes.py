@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpushare.text.listed import listed
+
 NAMES: Final = 3
 MAX_TEXTS: Final = 50  # different ones: texts may contain what a file says
 
@@ -37,8 +39,7 @@ class Notes:
     def lines(self) -> Iterator[str]:
         """Yield the names of the objects with each text, in the texts' order."""
         for text, entry in sorted(self._found.items()):
-            more = entry.count - len(entry.names)
-            names = ", ".join(entry.names) + (f" and {more} more" if more else "")
+            names = listed(entry.names, NAMES, count=entry.count)
             said = f"{names}: {text}" if entry.names else f"{text} ({entry.count})"
             yield f"{said}. {entry.fix}" if entry.fix else said
         if self._left_out:

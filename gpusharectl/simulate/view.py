@@ -8,6 +8,7 @@ import msgspec
 from gpushare.answers import gang_rows
 from gpushare.answers.gangs import GangView
 from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.listed import listed
 
 VERSION: Final = 1
 Placed = set[tuple[str, str, str]]  # node, namespace and name of pods
@@ -343,11 +344,6 @@ def pending(row: Sequence[Waiting], most: int = 3) -> str:
         return f"{gang_rows.subject(short(pods[0].namespace, gang), len(pods))} is Pending"
     names = [short(pod.namespace, pod.name) for pod in pods]
     return f"{listed(names, most)} {'are' if len(names) > 1 else 'is'} Pending"
-
-
-def listed(names: Sequence[str], most: int = 3) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def why(step: Step, row: Sequence[Waiting]) -> str:

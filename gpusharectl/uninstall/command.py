@@ -17,6 +17,7 @@ from gpushare.errors import ApiError, Conflict, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, ObjectMeta, Pod
 from gpushare.text.counted import counted
+from gpushare.text.listed import listed
 from gpushare.text.manual import manual
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
@@ -25,7 +26,7 @@ from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.say import say
 from gpusharectl.terminal.whole_number import WholeNumber
 from gpusharectl.uninstall import gated, rules
-from gpusharectl.uninstall.lines import NAMED, Installed, not_installed, plan, shortened
+from gpusharectl.uninstall.lines import NAMED, Installed, not_installed, plan
 from gpusharectl.uninstall.rules import ObjectKind
 
 DRAIN_SECONDS: Final = 300
@@ -111,8 +112,9 @@ class _Uninstall:
                 say(line)
             return
         if others:
+            there = f"{counted(len(others), 'node')} still with Aliyun gpushare"
             raise No(
-                f"{counted(len(others), 'node')} still with Aliyun gpushare: {shortened(others)}. "
+                f"{there}: {listed(others, NAMED)}. "
                 f"{RESOURCE_MEMORY} there is its own, and evicted pods would return at once. "
                 f"Migrate these nodes first, or roll back all: {manual('migrate.md')}. Nothing was "
                 "changed"
@@ -382,4 +384,4 @@ class _List(msgspec.Struct):
 
 
 def _named(pods: Iterable[Pod]) -> str:
-    return shortened([pod.key for pod in pods])
+    return listed([pod.key for pod in pods], NAMED)

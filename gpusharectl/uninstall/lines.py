@@ -6,6 +6,7 @@ from typing import Final
 
 from gpushare.contract import GATE_ADMISSION, LABEL_NODE, RESOURCE_MEMORY
 from gpushare.objects.model import Node, Pod
+from gpushare.text.listed import listed
 from gpusharectl.uninstall import rules
 from gpusharectl.uninstall.rules import ObjectKind
 
@@ -50,9 +51,9 @@ def not_installed(found: Installed, system: str, *, keeps_namespace: bool) -> It
     )
     own = [node.name for node in found.nodes if node.name not in found.others]
     if own:
-        yield f"The label {LABEL_NODE} stays on {shortened(own)}; --labels removes it."
+        yield f"The label {LABEL_NODE} stays on {listed(own, NAMED)}; --labels removes it."
     if found.others:
-        yield f"{RESOURCE_MEMORY} on {shortened(found.others)} is Aliyun gpushare's."
+        yield f"{RESOURCE_MEMORY} on {listed(found.others, NAMED)} is Aliyun gpushare's."
 
 
 def plan(found: Installed, *, labels: bool) -> Iterator[str]:
@@ -62,7 +63,7 @@ def plan(found: Installed, *, labels: bool) -> Iterator[str]:
     for name in found.releases:
         yield f"  Secret {name}"
     if found.gated:
-        keys = shortened([pod.key for pod in found.gated])
+        keys = listed([pod.key for pod in found.gated], NAMED)
         yield f"  from pods: the scheduling gate {GATE_ADMISSION}: {keys}"
     for node in found.nodes:
         names = dict.fromkeys(["files"] if found.can_clean else [])
@@ -78,8 +79,3 @@ def plan(found: Installed, *, labels: bool) -> Iterator[str]:
             f"Files on nodes stay as they are: there is no DaemonSet {rules.PLUGIN} by which to "
             "remove them"
         )
-
-
-def shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

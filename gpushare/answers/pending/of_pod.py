@@ -1,8 +1,5 @@
 """What a pod itself says about why it is Pending (pure)."""
 
-from collections.abc import Sequence
-from typing import Final
-
 from gpushare.annotations import pod_annotations
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.answers.gangs import GangView
@@ -11,8 +8,7 @@ from gpushare.answers.pending.scheduler_message import brief, message_of, silent
 from gpushare.contract import GATE_ADMISSION
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
-
-_LISTED: Final = 3
+from gpushare.text.listed import listed
 
 
 def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
@@ -67,9 +63,3 @@ def gates(pod: Pod) -> str:
 def makes_room_on(pod: Pod) -> str:
     """Return the node where kube-scheduler evicts pods for this one, or an empty string."""
     return "" if is_nominated(pod) else pod.status.nominated_node_name or ""
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names; there may be hundreds, of any length."""
-    shown = ", ".join(names[:_LISTED])
-    return f"{shown} and {len(names) - _LISTED} more" if len(names) > _LISTED else shown

@@ -7,10 +7,10 @@ from gpushare.answers.pending.ends import Ending
 from gpushare.answers.pending.facts import Free, Pending
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
-from gpushare.text.cut import cut
+from gpushare.text.cut import cut, cut_name
+from gpushare.text.listed import all_of
 
 MOST_OF_MESSAGE: Final = 300
-_MOST_OF_NAME: Final = 80  # a pod's namespace and name may have 317 characters
 _REASONS_SAID: Final = 3
 _TENTH: Final = MIB_PER_GIB // 10
 
@@ -23,7 +23,7 @@ def gpus(indexes: list[int]) -> str:
 
 
 def place_of(free: Free) -> str:
-    return f"{short(free.node)}, {gpus(free.cards)}"
+    return f"{cut_name(free.node)}, {gpus(free.cards)}"
 
 
 def amount_of(found: Pending) -> str:
@@ -54,16 +54,8 @@ def reasons(counts: Mapping[str, int]) -> str:
     return "; ".join([*said, *([counted(left, "more reason")] if left > 0 else [])])
 
 
-def all_of(parts: list[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
 def name_of(pod: Ending) -> str:
-    return short(f"{pod.namespace}/{pod.name}")
-
-
-def short(name: str) -> str:
-    return cut(name, _MOST_OF_NAME)
+    return cut_name(f"{pod.namespace}/{pod.name}")
 
 
 def quoted(text: str) -> str:

@@ -4,8 +4,9 @@ from typing import Final
 
 from gpushare.answers.pending.ends import Ending
 from gpushare.answers.pending.facts import Pending
-from gpushare.answers.pending.phrases import all_of, compared, name_of
+from gpushare.answers.pending.phrases import compared, name_of
 from gpushare.text.amounts import to_write
+from gpushare.text.listed import all_of
 
 _WORTH_SAYING: Final = 20  # an offer of less than this part of the request helps nobody
 

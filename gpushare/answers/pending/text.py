@@ -13,7 +13,6 @@ from gpushare.answers.pending import facts
 from gpushare.answers.pending.facts import Free, Pending
 from gpushare.answers.pending.phrases import (
     MOST_OF_MESSAGE,
-    all_of,
     amount_of,
     compared,
     gpus,
@@ -21,7 +20,6 @@ from gpushare.answers.pending.phrases import (
     place_of,
     quoted,
     reasons,
-    short,
 )
 from gpushare.answers.pending.remedies import what_helps
 from gpushare.answers.queue import over_quota
@@ -29,7 +27,8 @@ from gpushare.answers.queue.text import behind
 from gpushare.contract import KUEUES_GATES, LABEL_CARD_COUNT
 from gpushare.text.amounts import MIB_PER_GIB, needed_gib
 from gpushare.text.counted import counted
-from gpushare.text.cut import cut
+from gpushare.text.cut import cut, cut_name
+from gpushare.text.listed import all_of
 
 MOST_BYTES: Final = 1000  # of an Event's message; the API server accepts 1024
 
@@ -54,7 +53,7 @@ def joined(gang: str, found: Parts) -> str:
     if not gang:
         return found.own
     own = f" This pod: {found.own}" if found.own else ""
-    return cut(f"it is a member of gang {short(gang)}. {found.gang}{own}", MOST_BYTES)
+    return cut(f"it is a member of gang {cut_name(gang)}. {found.gang}{own}", MOST_BYTES)
 
 
 def parts(found: Pending) -> Parts:
@@ -86,7 +85,7 @@ def _own(found: Pending) -> str:
     if found.gates_stay and found.gang is None:
         text += f" {GATES_STAY}"
     if found.nominated:
-        text += f" kube-scheduler is making room for it on {short(found.nominated)}."
+        text += f" kube-scheduler is making room for it on {cut_name(found.nominated)}."
     return text
 
 
@@ -106,12 +105,12 @@ def _unseen(found: Pending) -> str:
 
 
 def _not_looked_at(found: Pending) -> str:
-    return f"no scheduler named {short(found.scheduler)} has looked at it yet."
+    return f"no scheduler named {cut_name(found.scheduler)} has looked at it yet."
 
 
 def _scheduler(found: Pending) -> str:
     return (
-        f"its scheduler {short(found.scheduler)} does not ask gpushare about it, so it gets no "
+        f"its scheduler {cut_name(found.scheduler)} does not ask gpushare about it, so it gets no "
         "GPU memory: write the spec.schedulerName of a scheduler that does, or let this one call "
         "the extender."
     )
@@ -187,7 +186,7 @@ def _slot(found: Pending) -> str:
     place = found.place or Free(0, "", [])
     what = f"{gpus(place.cards)} of" if place.cards else "room on"
     are = "are" if len(place.cards) > 1 else "is"
-    text = f"{what} {short(place.node)} {are} reserved for it"
+    text = f"{what} {cut_name(place.node)} {are} reserved for it"
     if found.held:
         return _held(found, text, ", and gpushare removes its scheduling gate now")
     text += ", but kube-scheduler has not placed it there yet"

@@ -39,7 +39,7 @@ from gpushare.answers.pending.facts import (
     Offer,
     Pending,
 )
-from gpushare.answers.pending.of_pod import gates, listed, makes_room_on, state, without_memory
+from gpushare.answers.pending.of_pod import gates, makes_room_on, state, without_memory
 from gpushare.answers.pending.scheduler_message import (
     brief,
     message_of,
@@ -65,6 +65,7 @@ from gpushare.placement.room import NodeRoom
 from gpushare.placement.rooms import Rooms, rooms_of
 from gpushare.preemption.model import PreemptionWorld
 from gpushare.quota.reasons import OVER_MODEL_QUOTA
+from gpushare.text.listed import listed
 
 _DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS, ISOLATION})
 

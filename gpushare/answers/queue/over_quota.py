@@ -13,10 +13,9 @@ from gpushare.placement.reasons import Reason
 from gpushare.quota.reasons import NAMESPACE_ENDS, OVER_MODEL_QUOTA, OVER_QUOTA, WRONG_QUOTA
 from gpushare.text.amounts import Amounts, to_write
 from gpushare.text.counted import counted
-from gpushare.text.cut import cut
+from gpushare.text.cut import cut, cut_name
 
 _MOST_OF_PROBLEM: Final = 300
-_MOST_OF_NAME: Final = 80
 
 
 class Limit(StrEnum):
@@ -115,7 +114,8 @@ def _what_lacks(found: OverQuota) -> str:
                 f"{_namespace(found)} has too little left of its quotas for models of GPUs; it "
                 "waits until pods there end, or a quota is raised."
             )
-    of = f" of {cut(found.model, _MOST_OF_NAME)}" if found.model else ""
+    model = cut_name(found.model)
+    of = f" of {model}" if model else ""
     if not found.quota:
         return f"{_namespace(found)} has a quota of 0{of}: it waits until the quota is raised."
     amounts = Amounts(found.unit_mib)
@@ -125,11 +125,10 @@ def _what_lacks(found: OverQuota) -> str:
         if found.who == "pod" and most:
             parts = " over its containers" if found.containers > 1 else ""
             less = f"{amounts.free(most)} or less ({to_write(most)}{parts})"
-        model = f"{cut(found.model, _MOST_OF_NAME)}=" if found.model else ""
         return (
             f"the {found.who} requests {asked}, and the whole quota of {_namespace(found)} is "
             f"{quota}: request {less}, or have the quota raised "
-            f"(`{model}{found.asked}` in `{ANNOTATION_QUOTA}`)."
+            f"(`{model}{'=' if model else ''}{found.asked}` in `{ANNOTATION_QUOTA}`)."
         )
     missing = amounts.needed(found.asked + found.used - found.quota)
     return (

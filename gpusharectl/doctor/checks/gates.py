@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpushare.contract import ANNOTATION_QUOTA, GATE_ADMISSION, LABEL_QUEUE, RESOURCE_MEMORY
+from gpushare.text.listed import listed
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import NOMINATES, PATCHES, Facts, Unknown
@@ -75,7 +76,7 @@ def _gated_pods_are_released(facts: Facts) -> Iterator[DoctorFinding]:
     pods = sorted(_gated(facts), key=lambda pod: pod.key)
     if not pods:
         return
-    about = pods[0].key + (f" and {len(pods) - 1} more" if len(pods) > 1 else "")
+    about = listed([pod.key for pod in pods], 1)
     may_release = facts.permissions.get(PATCHES)
     if isinstance(may_release, Unknown):
         yield unchecked("the right of gpushare-extender to patch pods", may_release)

@@ -17,6 +17,7 @@ from gpushare.contract import (
 from gpushare.errors import RecordError, SettingsError
 from gpushare.objects.model import Node
 from gpushare.process.flags import parse_unit
+from gpushare.text.listed import listed
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.checks.startup import not_started
 from gpusharectl.doctor.facts import subjects
@@ -310,7 +311,7 @@ def _not_listed(facts: Facts, stated: Mapping[str, Inventory]) -> Iterator[Docto
         if isinstance(program, Unknown) and pod.node not in stated and not is_told:
             by_why.setdefault(program.why, []).append(pod.node)
     for why, nodes in by_why.items():
-        yield unchecked(f"device lists of {_some(nodes)}", Unknown(why))
+        yield unchecked(f"device lists of {listed(sorted(nodes))}", Unknown(why))
 
 
 def _total(facts: Facts, pod: SeenPod, metric: str) -> float:
@@ -329,7 +330,7 @@ def _kubelet_is_supported(facts: Facts) -> Iterator[DoctorFinding]:
             yield KUBELET_TOO_OLD.of(node.name, f"its kubelet is {version}")
     if unknown:
         why = "their status has no version that can be read"
-        yield unchecked(f"kubelets of {_some(unknown)}", Unknown(why))
+        yield unchecked(f"kubelets of {listed(sorted(unknown))}", Unknown(why))
 
 
 def _nothing_to_label(facts: Facts) -> str:
@@ -391,12 +392,7 @@ def _plugins_are_well(facts: Facts) -> Iterator[DoctorFinding]:
         if is_ours and units_of(node.allocatable) and node.name not in there:
             unknown.setdefault("they are not pods of the DaemonSet", []).append(node.name)
     for why, nodes in unknown.items():
-        yield unchecked(f"plugins of {_some(nodes)}", Unknown(why))
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(sorted(names)[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"  # noqa: PLR2004
+        yield unchecked(f"plugins of {listed(sorted(nodes))}", Unknown(why))
 
 
 _nobody_states: Final = subjects.first_of(subjects.installation, subjects.inventory)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.text.counted import counted
+from gpushare.text.listed import listed
 from gpusharectl.policies.kinds import COMMONEST, Kind, shown
 from gpusharectl.policies.table import Row, largest_difference, named, rows_of, table
 from gpusharectl.simulate import view
@@ -71,7 +72,7 @@ def _waiting(policies: Sequence[PolicyView], unit_mib: int) -> Iterator[Row]:
 def _who_waits(policies: Sequence[PolicyView], unit_mib: int) -> str:
     texts = []
     for each in policies:
-        names = view.listed([named(kind, unit_mib) for kind in each.waiting], COMMONEST)
+        names = listed([named(kind, unit_mib) for kind in each.waiting], COMMONEST)
         texts.append(f"{each.policy} leaves {names or 'no pod'} Pending")
     return f"{'; '.join(texts)}."
 

@@ -14,6 +14,7 @@ from gpushare.errors import QuantityError, RecordError
 from gpushare.objects.model import Node
 from gpushare.objects.quantity import parse_units
 from gpushare.text.counted import counted
+from gpushare.text.listed import listed
 from gpusharectl.simulate.other_systems import gpu_models, hami
 
 RESOURCE: Final = "nvidia.com/gpu"
@@ -250,6 +251,5 @@ def _fix(node: Node, count: int) -> str:
 
 
 def few(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - a short line
-    return ", ".join(name[:63] for name in sorted(names)[:3]) + more
+    """List names, each with at most the characters that a label may have."""
+    return listed([name[:63] for name in sorted(names)])
