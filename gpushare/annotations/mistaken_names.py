@@ -43,7 +43,7 @@ def suggestions(pod: Pod) -> tuple[str, ...]:
 def _of_resources(pod: Pod) -> Iterator[str]:
     left = _MOST_NAMES
     for container in pod.all_containers:
-        for name, amount in _amounts(container):
+        for name, amount in container.amounts.items():
             if not left:
                 return
             left -= 1
@@ -92,12 +92,8 @@ def annotation_suggestion(name: str) -> str:
     return f"{name}: did you mean {near[0]}?" if near else ""
 
 
-def _amounts(container: Container) -> Iterator[tuple[str, str | int]]:
-    yield from {**container.requests, **container.limits}.items()
-
-
 def _gpus(container: Container) -> int:
-    counts = (_known(amount) for name, amount in _amounts(container) if name in _COUNTS)
+    counts = (_known(amount) for name, amount in container.amounts.items() if name in _COUNTS)
     return max(counts, default=1) or 1
 
 

@@ -93,6 +93,11 @@ class Container(msgspec.Struct, rename="camel", gc=False, frozen=True):
         return (self.resources and self.resources.requests) or {}
 
     @property
+    def amounts(self) -> dict[str, str | int]:
+        """Return what it names in limits or requests; of both, the limit."""
+        return {**self.requests, **self.limits}
+
+    @property
     def is_sidecar(self) -> bool:
         """Return whether an init container keeps running alongside the others (KEP-753)."""
         return self.restart_policy == "Always"

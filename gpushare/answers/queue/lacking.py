@@ -3,7 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpushare.answers.queue.over_quota import LIMITS, Hanging, Limit, OverQuota, of_request
+from gpushare.answers.queue.over_quota import (
+    LIMITS,
+    Hanging,
+    Limit,
+    OverQuota,
+    of_models,
+    of_request,
+)
 from gpushare.cards.model import Request
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
@@ -52,20 +59,8 @@ class Lacking:
         namespace = pod.metadata.namespace
         used = self._use.used(namespace, besides=(pod.uid,))
         models = (self._namespaces.get(namespace).quota or NO_QUOTA).models
-        return {
-            model: of_request(
-                OverQuota(
-                    namespace,
-                    Limit.MODEL.value,
-                    used=used[model],
-                    quota=models[model],
-                    model=model,
-                    unit_mib=self._unit_mib,
-                ),
-                request,
-            )
-            for model in found
-        }
+        full = {model: (used[model], models[model]) for model in found}
+        return of_models(namespace, request, self._unit_mib, full)
 
     def of_gang(self, reason: Reason, members: Sequence[Pod], least: int) -> OverQuota:
         """Return a reason of quotas, for so many of the members at ``least``, with its amounts."""

@@ -1,6 +1,6 @@
 """Why a quota leaves nothing for a pod or gang, as JSON and as a sentence (pure)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -80,6 +80,20 @@ def of_request(found: OverQuota, request: Request) -> OverQuota:
     """Add what a pod requests."""
     containers, gpus = request.containers_with_units, request.card_count
     return replace(found, asked=request.units, containers=containers, gpus=gpus)
+
+
+def of_models(
+    namespace: str, request: Request, unit_mib: int, full: Mapping[str, tuple[int, int]]
+) -> Mapping[str, OverQuota]:
+    """Return what a pod lacks of quotas for models; ``full`` has used and allowed units of each."""
+    limit = Limit.MODEL.value
+    return {
+        model: of_request(
+            OverQuota(namespace, limit, used=used, quota=quota, model=model, unit_mib=unit_mib),
+            request,
+        )
+        for model, (used, quota) in full.items()
+    }
 
 
 def is_over(reason: Reason | None) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gpushare.answers.queue.entries import NoQueue
-from gpushare.answers.queue.over_quota import Limit, OverQuota, of_request
+from gpushare.answers.queue.over_quota import Limit, OverQuota, of_models, of_request
 from gpushare.answers.queue.quotas import QuotaList
 from gpushare.cards.model import Request
 from gpushare.objects.model import Pod
@@ -43,18 +43,9 @@ class ReportedQuotas(NoQueue):
     def full_models(self, pod: Pod, request: Request) -> Mapping[str, OverQuota]:
         namespace, asked = pod.metadata.namespace, request.units
         found = self._quotas.get(namespace)
-        return {
-            model: of_request(
-                OverQuota(
-                    namespace,
-                    Limit.MODEL.value,
-                    used=each.used,
-                    quota=each.limit,
-                    model=model,
-                    unit_mib=self._unit_mib,
-                ),
-                request,
-            )
+        full = {
+            model: (each.used, each.limit)
             for model, each in (found.models if found is not None else {}).items()
             if each.used + asked > each.limit
         }
+        return of_models(namespace, request, self._unit_mib, full)

@@ -174,7 +174,8 @@ def _request_what_is_offered(facts: Facts) -> Iterator[DoctorFinding]:
     offered = {name for node in facts.nodes for name in node.capacity}
     for pod in _pending_here(facts):
         # A user chooses how many names a pod has.
-        names = islice(dict.fromkeys(_resources(pod)), _MOST_NAMES)
+        named = (item for each in pod.all_containers for item in each.amounts.items())
+        names = islice(dict.fromkeys(named), _MOST_NAMES)
         texts = [suggestion(name, amount) for name, amount in names if name not in offered]
         if found := [text for text in texts if text]:
             yield MISTAKEN.of(pod.key, found[0])
@@ -185,11 +186,6 @@ def _pending_here(facts: Facts) -> Iterator[SeenPod]:
     for pod in facts.pods:
         if not pod.node and not pod.is_terminal and pod.scheduler in _SCHEDULERS:
             yield pod
-
-
-def _resources(pod: SeenPod) -> Iterator[tuple[str, str | int]]:
-    for container in pod.all_containers:
-        yield from {**container.requests, **container.limits}.items()
 
 
 def _none_is_pending(facts: Facts) -> str:

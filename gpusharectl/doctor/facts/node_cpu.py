@@ -1,6 +1,6 @@
 """How much CPU of GPU nodes pods without GPU hold, and how much GPU memory lacks it (pure)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpushare.annotations.pod_annotations import request_of
@@ -90,13 +90,8 @@ def _asked_with_gpu_memory(facts: Facts) -> Amounts:
 
 
 def _may_use_gpus(pod: SeenPod) -> bool:
-    return bool(pod.spec.resource_claims) or any(map(is_gpu, _resources(pod)))
-
-
-def _resources(pod: SeenPod) -> Iterator[str]:
-    for container in pod.all_containers:
-        yield from container.requests
-        yield from container.limits
+    names = (name for each in pod.all_containers for name in each.amounts)
+    return bool(pod.spec.resource_claims) or any(map(is_gpu, names))
 
 
 def _belongs_to_its_node(pod: SeenPod) -> bool:

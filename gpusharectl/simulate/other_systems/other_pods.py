@@ -37,7 +37,7 @@ def waits_for_whole_gpus(pod: Pod) -> bool:
 
 def not_simulated(pod: Pod) -> Iterator[str]:
     """Yield what of a pod's GPUs has no effect in a simulation."""
-    others = sorted({name for name in _resources(pod) if is_other_gpu(name)})
+    others = sorted(filter(is_other_gpu, _resources(pod)))
     if others:
         yield f"not simulated: {few(others)}"
     if any(key in pod.annotations for key in KAI):
@@ -45,11 +45,8 @@ def not_simulated(pod: Pod) -> Iterator[str]:
 
 
 def _names(pod: Pod, resources: tuple[str, ...]) -> bool:
-    there = set(_resources(pod))
-    return any(name in there for name in resources)
+    return not _resources(pod).isdisjoint(resources)
 
 
-def _resources(pod: Pod) -> Iterator[str]:
-    for each in pod.all_containers:
-        yield from each.limits
-        yield from each.requests
+def _resources(pod: Pod) -> set[str]:
+    return {name for each in pod.all_containers for name in each.amounts}
