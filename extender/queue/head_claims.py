@@ -1,7 +1,7 @@
 """Claims GPUs for the first entries of the queue once they have waited for too long."""
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -114,7 +114,7 @@ class HeadClaiming:
             if owner not in waiting or self._claims.get(owner) is None:
                 self._drop(owner)
         self._claimed = {each: at for each, at in self._claimed.items() if self._exists(each)}
-        self._need_nodes = await self._planning.slices.run(self._needing_nodes(without_room))
+        self._need_nodes = await self._planning.slices.run(self._pods.needing_nodes(without_room))
         ages = (each.age for each, _ in without_room if each.owner not in self._need_nodes)
         *_, oldest = min(ages, default=("",))
         if oldest != self._oldest[0]:
@@ -131,17 +131,6 @@ class HeadClaiming:
                 await self._claim(standing, entry)
         for claim in self._claims:  # also those that a more urgent entry has overtaken
             await self._renew(claim, waiting[claim.standing.owner])
-
-    def _needing_nodes(
-        self, entries: Iterable[tuple[Standing, Entry]]
-    ) -> Generator[None, None, set[str]]:
-        """Return the owners that wait for an autoscaler; a gang may have many members."""
-        found = set()
-        for standing, entry in entries:
-            yield
-            if self._pods.needs_new_node(standing, entry):
-                found.add(standing.owner)
-        return found
 
     async def _renew(self, claim: HeadClaim, entry: Entry) -> None:
         """Check a claim: it ends or moves if it is of no use."""

@@ -1,7 +1,7 @@
 """Keep the pods that wait for admission and belong to no gang, by what they request (pure)."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
@@ -146,10 +146,21 @@ class WaitingPods:
         """Return whether that is so for as many members of a gang as have to start together."""
         return self._has_able(group, self.can_ever_fit)
 
-    def needs_new_node(self, standing: Standing, entry: Group | Kind) -> bool:
-        """Return whether no present node has large enough GPUs, and an autoscaler may add one."""
-        if not self._is_autoscaled:
-            return False
+    def needing_nodes(
+        self, entries: Iterable[tuple[Standing, Group | Kind]]
+    ) -> Generator[None, None, set[str]]:
+        """Return the owners that wait for an autoscaler, because no node has GPUs that large.
+
+        A step is an entry, which may be a gang with many members.
+        """
+        found = set()
+        for standing, entry in entries if self._is_autoscaled else ():
+            yield
+            if self._needs_new_node(standing, entry):
+                found.add(standing.owner)
+        return found
+
+    def _needs_new_node(self, standing: Standing, entry: Group | Kind) -> bool:
         if isinstance(entry, Group):
             return not self._has_able(entry, self._fits_present)
         pod = self.pod(standing.owner)
