@@ -1,5 +1,6 @@
 """``gpushare scheduler-config``: shipped files are what it prints; what it merges and refuses."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 from gpusharectl.app import cli
 from gpusharectl.certificates import files as certificates
 from gpusharectl.scheduler_config import rules
-from tests.markdown import all_commands
+from tests.markdown import all_commands, documents, prose
 
 ROOT = Path(__file__).parents[4]
 MEMORY = {"name": "aliyun.com/gpu-mem", "ignoredByScheduler": False}
@@ -55,15 +56,19 @@ def test_what_is_shipped_is_what_is_printed(arguments, file):
 def shown() -> list[list[str]]:
     """Every call of the command in the documents, without where its output goes."""
     texts = [each.text for each in all_commands()]
+    texts += [text for each in documents() for text in re.findall(r"`([^`\n]+)`", prose(each))]
     calls = [text for text in texts if text.startswith("gpushare scheduler-config")]
     return [shlex.split(call.partition(">")[0])[2:] for call in calls]
 
 
-def test_every_call_in_the_documents_prints_a_configuration():
+def test_every_call_in_the_documents_prints_a_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(yaml.safe_dump(there()))
     calls = shown()
-    assert {"--scheduler-kubeconfig", "--url"} <= {word for c in calls for word in c}
+    assert {"--merge", "--scheduler-kubeconfig", "--url"} <= {word for c in calls for word in c}
     for call in calls:
-        assert yaml.safe_load(printed(*call))["extenders"]
+        found = yaml.safe_load(printed(*call))
+        assert found["scheduler" if "--kubeadm" in call else "extenders"]
 
 
 def test_the_second_asks_as_the_first_does():
