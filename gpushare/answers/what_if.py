@@ -33,7 +33,7 @@ ALWAYS: Final = (
 BUDGETS: Final = "PodDisruptionBudgets of the pods to evict"
 OWNER: Final = "what-if"  # of the slots of pods that do not exist
 ANY_LOWER: Final = Rules()  # any pod of a lower priority may be evicted
-UNREAD: Final = "volumes, resource claims and host ports of the pod"
+UNREAD: Final = "volumes and resource claims of the pod"
 
 
 class Question(msgspec.Struct):
@@ -53,21 +53,12 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     evict: bool = False
 
 
-class _Port(msgspec.Struct, rename="camel"):
-    host_port: int | None = None
-
-
-class _Container(msgspec.Struct):
-    ports: list[_Port] | None = None
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     """Fields that decide too; only their presence is read."""
 
     priority_class_name: str | None = None
     volumes: list[Present] | None = None
     resource_claims: list[Present] | None = None
-    containers: list[_Container] | None = None
 
 
 class _Manifest(msgspec.Struct):
@@ -308,14 +299,13 @@ def not_checked(pod: Pod, extras: Extras | None) -> list[str]:
     """List what may still keep the pod Pending: what is never checked, and what the pod names."""
     spec, more = pod.spec, extras.pod.spec if extras is not None else _Spec()
     affinity = spec.affinity
-    ports = [port for each in more.containers or () for port in each.ports or ()]
     named = {
         "affinity between pods": affinity
         and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None),
         "topology spread": spec.topology_spread_constraints,
         "volumes": more.volumes,
         "resource claims": more.resource_claims,
-        "host ports": any(port.host_port for port in ports),
+        "host ports": pod.uses_host_port,
         "requested resources that no node offers": foreign_resources(pod),
         "scheduling gates": spec.scheduling_gates,
         "priorityClassName: write spec.priority, 0 was assumed": more.priority_class_name

@@ -258,11 +258,12 @@ async def test_what_was_not_checked_is_named(client):
         "scheduling gates",
         "priorityClassName: write spec.priority, 0 was assumed",
     }
-    ports = manifest()
-    ports["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
-    response = await client.post(f"{PREFIX}/what-if", json={"pod": ports})
-    named = set((await response.json())["notChecked"]) - set(plain)
-    assert named == {"host ports"}
+    for containers in ("containers", "initContainers"):
+        ports = manifest()
+        ports["spec"].setdefault(containers, [{"name": "i"}])[0]["ports"] = [{"hostPort": 80}]
+        response = await client.post(f"{PREFIX}/what-if", json={"pod": ports})
+        named = set((await response.json())["notChecked"]) - set(plain)
+        assert named == {"host ports"}
     licensed = manifest()
     licensed["spec"]["containers"][0]["resources"]["limits"]["example.com/license"] = "1"
     response = await client.post(f"{PREFIX}/what-if", json={"pod": licensed})
