@@ -57,11 +57,7 @@ _decode_running_on = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
 
 def asks_for_share(pod: Pod) -> bool:
     """Return whether the pod names one of our resources, with any amount."""
-    spec = pod.spec
-    return any(
-        names_memory(container) or RESOURCE_COUNT in container.limits
-        for container in (*(spec.init_containers or ()), *(spec.containers or ()))
-    )
+    return any(names_memory(each) or RESOURCE_COUNT in each.limits for each in pod.all_containers)
 
 
 def has_same_amounts(pod: Pod, other: Pod) -> bool:

@@ -45,7 +45,7 @@ class ReportedGangs(NoGangs):
 
     def __init__(self, pods: Iterable[Pod], views: Iterable[GangView]) -> None:
         self._views = list(views)
-        by_key = {f"{each.namespace}/{each.source}/{each.name}": each for each in self._views}
+        by_key = {each.key: each for each in self._views}
         keys = ((pod.uid, key_of(pod)) for pod in pods)
         self._of = {uid: by_key.get(str(key)) for uid, key in keys}
 
