@@ -1,13 +1,10 @@
 """Which nodes have ``PreferNoSchedule`` taints, and for which pods that matters (pure)."""
 
 from collections.abc import Iterable, KeysView
-from typing import Final
 
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.scheduling import Taint
+from gpushare.objects.scheduling import SOFT, Taint
 from gpushare.placement.node_constraints import is_tolerated
-
-EFFECT: Final = "PreferNoSchedule"
 
 
 class SoftTaints:
@@ -18,7 +15,7 @@ class SoftTaints:
         self._of: dict[str, tuple[Taint, ...]] = {}
 
     def put(self, node: Node) -> None:
-        taints = tuple(taint for taint in node.taints if taint.effect == EFFECT)
+        taints = tuple(taint for taint in node.taints if taint.effect == SOFT)
         if self._of.get(node.name, ()) == taints:
             return
         self.drop(node.name)

@@ -14,7 +14,7 @@ from gpushare.cards.model import Share
 from gpushare.contract import LABEL_MOVABLE
 from gpushare.defragment.model import Movable
 from gpushare.errors import RequestError
-from gpushare.objects.model import Pod, PodStatus
+from gpushare.objects.model import NODE_OWNERS, Pod, PodStatus
 from gpushare.objects.pod_requests import resources_used
 from gpushare.placement.node_resources import judges
 from gpushare.placement.trial import World
@@ -26,8 +26,6 @@ NODES_A_STEP: Final = 16
 # Controllers that replace a pod that is evicted whatever their settings are. That of a Job may
 # count the eviction as a failure and end.
 REPLACING: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
-# Controllers of pods that exist once on each node, and of those that a kubelet reads from a file.
-_BOUND_TO_NODE: Final = frozenset({"DaemonSet", "Node"})
 
 NOT_ASKED: Final = f"no label {LABEL_MOVABLE}=true"
 LABELED_NOT: Final = f"label {LABEL_MOVABLE}=false"
@@ -116,7 +114,7 @@ def why_not(world: PreemptionWorld, pod: Pod, rules: Rules) -> str:
     budgets = rules.budgets.of.get(pod.uid, ())
     reasons = {
         NO_CONTROLLER: not kind,
-        OF_NODE: kind in _BOUND_TO_NODE,
+        OF_NODE: kind in NODE_OWNERS,
         LABELED_NOT: label == "false",
         NOT_ASKED: label != "true" and not (by_priority and kind in REPLACING),
         ENDING: pod.metadata.deletion_timestamp is not None,

@@ -5,6 +5,7 @@ the client library's models. Absent and null mean the same in this format, hence
 ``| None``; properties hide them.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ from gpushare.objects.scheduling import (
 
 DEFAULT_GRACE_SECONDS: Final = 30  # of the API server (pkg/apis/core/v1/defaults.go)
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+NODE_OWNERS: Final = frozenset({"DaemonSet", "Node"})
 
 
 class OwnerReference(msgspec.Struct, gc=False, frozen=True):
@@ -38,6 +40,14 @@ class OwnerReference(msgspec.Struct, gc=False, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
+
+
+def belong_to_node(owners: Iterable[OwnerReference] | None) -> bool:
+    """Return whether these are owners of a pod that is bound to one node: a DaemonSet, or itself.
+
+    The latter own static pods, which the kubelet reads from a file.
+    """
+    return any(owner.kind in NODE_OWNERS for owner in owners or ())
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -238,6 +248,11 @@ class Pod(_Object, gc=False, frozen=True):
         """Return the kubelet's container statuses, those of init containers first."""
         status = self.status
         return (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+
+    @property
+    def belongs_to_node(self) -> bool:
+        """As in ``belong_to_node``."""
+        return belong_to_node(self.metadata.owner_references)
 
     @property
     def runs(self) -> bool:

@@ -88,6 +88,9 @@ class Toleration(msgspec.Struct, gc=False, frozen=True):
         return self.operator in _OF_TOLERATIONS
 
 
+SOFT: Final = "PreferNoSchedule"  # an effect of taints
+
+
 class Taint(msgspec.Struct, gc=False, frozen=True):
     key: str = ""
     effect: str = ""

@@ -8,7 +8,11 @@ from gpushare.text.counted import counted
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, unchecked, warning
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import EXTENDER, Facts, Unknown
-from gpusharectl.doctor.facts.node_cpu import NodeCpu, cpu_of_gpu_nodes
+from gpusharectl.doctor.facts.node_cpu import (
+    NodeCpu,
+    cpu_of_gpu_nodes,
+    part_with_room_elsewhere,
+)
 from gpusharectl.doctor.facts.shared_nodes import inventories, shared_nodes
 
 LEAST_PERCENT: Final = 1  # of the GPU memory of all GPU nodes; less is not worth a warning
@@ -45,6 +49,7 @@ NODE_POLICY_SPREAD = warning(
 def _cpu_is_left(facts: Facts) -> Iterator[DoctorFinding]:
     try:
         nodes = cpu_of_gpu_nodes(facts)
+        part = part_with_room_elsewhere(facts, nodes)
     except RequestError as err:
         yield unchecked("CPU of GPU nodes", Unknown(str(err)))
         return
@@ -56,10 +61,18 @@ def _cpu_is_left(facts: Facts) -> Iterator[DoctorFinding]:
     if stranded < smallest or stranded * 100 < units * LEAST_PERCENT:
         return
     held, total = sum(each.held for each in nodes), sum(each.total for each in nodes)
+    gpus = sum(each.stranded_gpus for each in nodes)
     found = (
         f"pods without GPU hold {_cores(held)} of {_cores(total)} cores, so "
-        f"{stranded} of {units} units of GPU memory are free and have no CPU"
+        f"{gpus:.1f} of {sum(each.gpus for each in nodes)} GPUs are free and have no CPU: "
     )
+    if part == 1:
+        found += "the component or a taint would give these back"
+    else:
+        found += (
+            f"a taint would give these back, the component {part * gpus:.1f} of them, because "
+            "nodes without GPU have too little free CPU for more of these pods"
+        )
     worst = sorted(nodes, key=lambda each: (-each.stranded, -each.held, each.node))
     details = [_line(each) for each in worst[:_LISTED] if each.stranded]
     yield GPU_NODES_SHORT_OF_CPU.of(counted(len(nodes), "GPU node"), found, details=details)
@@ -67,7 +80,8 @@ def _cpu_is_left(facts: Facts) -> Iterator[DoctorFinding]:
 
 def _line(each: NodeCpu) -> str:
     held, total = _cores(each.held), _cores(each.total)
-    return f"{each.node}: {held} of {total} cores; {each.stranded} units of GPU memory have no CPU"
+    stranded = f"{each.stranded_gpus:.1f} of {each.gpus} GPUs"
+    return f"{each.node}: {held} of {total} cores; {stranded} have no CPU"
 
 
 def _cores(thousandths: int) -> str:

@@ -22,7 +22,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import RecordError, RequestError
 from gpushare.objects.model import Node
-from gpushare.objects.scheduling import Taint
+from gpushare.objects.scheduling import SOFT, Taint
 from gpushare.placement.node_constraints import is_tolerated
 from gpushare.text.counted import counted
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, warning
@@ -212,7 +212,7 @@ def _tolerate_taints(facts: Facts) -> Iterator[DoctorFinding]:
 
 
 def _keeps_pods_off(taint: Taint) -> bool:
-    return taint.effect != "PreferNoSchedule" and not taint.key.startswith(_STATES)
+    return taint.effect != SOFT and not taint.key.startswith(_STATES)
 
 
 def _are_as_decided(facts: Facts) -> Iterator[DoctorFinding]:

@@ -4,14 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpushare.annotations.pod_annotations import request_of
-from gpushare.contract import RESOURCE_MEMORY
+from gpushare.contract import RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import RequestError
-from gpushare.objects.model import Node
+from gpushare.objects.model import Node, belong_to_node
 from gpushare.objects.pod_requests import MILLI, Amounts, read_amounts, requests_of
+from gpushare.objects.scheduling import SOFT
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import Facts
 from gpusharectl.doctor.facts.seen import SeenPod
-from gpusharectl.doctor.facts.shared_nodes import shared_nodes, units_of
+from gpusharectl.doctor.facts.shared_nodes import is_shared, shared_nodes, units_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class NodeCpu:
 
     ``held`` is what pods without GPU request; pods that belong to the node, of DaemonSets and
     static ones, do not count. ``stranded`` is the free GPU memory that lacks CPU because of them,
-    for pods that request as much CPU per unit as those of the cluster do.
+    for pods that request as much CPU per unit as those of the cluster do. ``gpus`` is the number
+    of GPUs.
     """
 
     node: str
@@ -28,6 +30,11 @@ class NodeCpu:
     held: int
     units: int
     stranded: int
+    gpus: int
+
+    @property
+    def stranded_gpus(self) -> float:
+        return self.stranded * self.gpus / self.units
 
 
 def cpu_of_gpu_nodes(facts: Facts) -> list[NodeCpu]:
@@ -35,16 +42,42 @@ def cpu_of_gpu_nodes(facts: Facts) -> list[NodeCpu]:
 
     Raises RequestError if an amount cannot be read.
     """
-    usual = _asked_with_gpu_memory(facts)
-    by_node: dict[str, list[SeenPod]] = {}
-    for pod in facts.pods:
-        if pod.node and not pod.is_terminal:
-            by_node.setdefault(pod.node, []).append(pod)
+    usual, by_node = _asked_with_gpu_memory(facts), _pods_by_node(facts)
     return [
         _node_cpu(node, by_node.get(node.name, ()), usual)
         for node in shared_nodes(facts)
         if units_of(node.allocatable) and "cpu" in node.allocatable
     ]
+
+
+def part_with_room_elsewhere(facts: Facts, nodes: Iterable[NodeCpu]) -> float:
+    """Return for which part of the CPU that free GPU memory lacks other nodes have CPU, at most 1.
+
+    These are nodes without GPUs that take any pods. Raises RequestError as ``cpu_of_gpu_nodes``.
+    """
+    usual, by_node = _asked_with_gpu_memory(facts), _pods_by_node(facts)
+    lacking = sum(each.stranded for each in nodes) * usual["cpu"] / max(1, usual[RESOURCE_MEMORY])
+    free = 0
+    for node in facts.nodes:
+        if is_shared(node) or any(map(is_gpu, node.allocatable)) or not _takes_any(node):
+            continue
+        total = read_amounts(node.allocatable, f"node {node.name}").get("cpu", 0)
+        used = sum(requests_of(pod).get("cpu", 0) for pod in by_node.get(node.name, ()))
+        free += max(0, total - used)
+    return min(1.0, free / lacking) if lacking else 1.0
+
+
+def _takes_any(node: Node) -> bool:
+    taints = node.spec.taints or ()
+    return not (node.spec.unschedulable or any(taint.effect != SOFT for taint in taints))
+
+
+def _pods_by_node(facts: Facts) -> dict[str, list[SeenPod]]:
+    found: dict[str, list[SeenPod]] = {}
+    for pod in facts.pods:
+        if pod.node and not pod.is_terminal:
+            found.setdefault(pod.node, []).append(pod)
+    return found
 
 
 def _node_cpu(node: Node, pods: Iterable[SeenPod], usual: Amounts) -> NodeCpu:
@@ -55,10 +88,11 @@ def _node_cpu(node: Node, pods: Iterable[SeenPod], usual: Amounts) -> NodeCpu:
         asked = requests_of(pod)
         cpu -= asked.get("cpu", 0)
         free -= asked.get(RESOURCE_MEMORY, 0) // MILLI
-        if not (_may_use_gpus(pod) or _belongs_to_its_node(pod)):
+        if not (_may_use_gpus(pod) or belong_to_node(pod.metadata.owner_references)):
             held += asked.get("cpu", 0)
     stranded = _usable(free, cpu + held, usual) - _usable(free, cpu, usual)
-    return NodeCpu(node.name, total, held, units, stranded)
+    gpus = units_of(node.allocatable, RESOURCE_COUNT)
+    return NodeCpu(node.name, total, held, units, stranded, gpus)
 
 
 def _usable(free: int, cpu: int, usual: Amounts) -> int:
@@ -92,8 +126,3 @@ def _asked_with_gpu_memory(facts: Facts) -> Amounts:
 def _may_use_gpus(pod: SeenPod) -> bool:
     names = (name for each in pod.all_containers for name in each.amounts)
     return bool(pod.spec.resource_claims) or any(map(is_gpu, names))
-
-
-def _belongs_to_its_node(pod: SeenPod) -> bool:
-    owners = pod.metadata.owner_references or ()
-    return any(owner.kind in {"DaemonSet", "Node"} for owner in owners)

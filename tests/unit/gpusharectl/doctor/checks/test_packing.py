@@ -14,7 +14,7 @@ from gpusharectl.doctor.facts.cluster import Facts, Unknown
 from gpusharectl.doctor.facts.node_cpu import NodeCpu, cpu_of_gpu_nodes, is_gpu
 from gpusharectl.doctor.facts.seen import SeenPod
 from tests.unit.gpusharectl.doctor.checks.test_findings import look
-from tests.unit.gpusharectl.doctor.clusters import loaded, well, with_status
+from tests.unit.gpusharectl.doctor.clusters import loaded, plain_node, well, with_status
 
 
 def cluster(*pods: SeenPod, cores: str = "16") -> Facts:
@@ -38,14 +38,30 @@ def test_the_cores_that_strand_gpu_memory_are_counted_with_the_worst_nodes_first
     (found,) = look(cluster(loaded("web", "n1", cpu="8"), loaded("api", "n2", cpu="2500m")))
     assert (found.kind.name, found.about) == ("GpuNodesShortOfCpu", "2 GPU nodes")
     assert found.found == (
-        "pods without GPU hold 10.5 of 32 cores, so 21 of 64 units of GPU memory are free and have "
-        "no CPU"
+        "pods without GPU hold 10.5 of 32 cores, so 1.3 of 4 GPUs are free and have no CPU: a "
+        "taint would give these back, the component 0.0 of them, because nodes without GPU have "
+        "too little free CPU for more of these pods"
     )
     assert found.details == (
-        "n1: 8 of 16 cores; 16 units of GPU memory have no CPU",
-        "n2: 2.5 of 16 cores; 5 units of GPU memory have no CPU",
+        "n1: 8 of 16 cores; 1.0 of 2 GPUs have no CPU",
+        "n2: 2.5 of 16 cores; 0.3 of 2 GPUs have no CPU",
     )
     assert "avoidGpuNodes: true" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("plain", "pods", "given_back"),
+    [
+        (1, (), "the component 1.0 of them"),  # 8 cores, of 10.5 that the free GPU memory lacks
+        (1, (loaded("db", "plain-0", cpu="4"),), "the component 0.5 of them"),
+        (2, (), "the component or a taint would give these back"),
+    ],
+)
+def test_the_component_gives_back_what_nodes_without_gpu_have_room_for(plain, pods, given_back):
+    facts = cluster(loaded("web", "n1", cpu="8"), loaded("api", "n2", cpu="2500m"), *pods)
+    nodes = (plain_node(f"plain-{number}") for number in range(plain))
+    (found,) = warned(replace(facts, nodes=(*facts.nodes, *nodes)))
+    assert given_back in found.found
 
 
 @pytest.mark.parametrize(
