@@ -6,7 +6,8 @@ FOLDER has CSV files of Alibaba's trace openb (cluster-trace-gpu-v2023); without
 trace of 190 nodes is used. All systems get the same pods. Inflation: pods arrive until 1.3 times
 the capacity is requested, and none leaves. Coming and going: pods arrive at random and leave at a
 constant load; a pod that finds no room does not wait. Change: the same, but in the middle of the
-measured time the mix of pods changes at once, and the pods that arrive from then on are measured.
+measured time the mix of pods changes at once, or pods without GPU begin or stop to come, and the
+pods that arrive from then on are measured.
 Ten nodes: both on ten random nodes of the trace. Equal: both with pods that all request the same
 part of a GPU. Defragmentation: the cards that become free when pods move, on a cluster of which all
 has been requested, or of which 30 % of the pods ended.
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import mean, median, quantiles, stdev
 from typing import Final, NamedTuple
@@ -38,6 +40,7 @@ from bench.placement.trace import Trace, generated, read, variants
 from bench.placement.variations import (
     EQUAL,
     LARGE,
+    ONLY_GPU,
     SMALL,
     TEN_NODES,
     VARIATIONS,
@@ -49,6 +52,8 @@ from extender.settings.configuration import Policy
 FIRST_SEED: Final = 42
 GENERATED: Final = "generated"
 LOADS: Final = (0.97, 1.03)
+BY_KUBE_SCHEDULER: Final = "by kube-scheduler"
+KEPT_OFF: Final = "kept off"
 ENDED: Final = (0.0, 0.3)  # of the pods, before cards are freed
 _FREED: Final = ("free", "cards", "moves")
 
@@ -66,8 +71,8 @@ SYSTEMS: Final[dict[str, Make]] = {
 }
 # Who places pods without GPU.
 OTHERS: Final[dict[str, Make]] = {
-    "by kube-scheduler": lambda _, books, seed: kube_scheduler(books, seed + 1),
-    "kept off": lambda _, __, ___: Elsewhere(),
+    KEPT_OFF: lambda _, __, ___: Elsewhere(),
+    BY_KUBE_SCHEDULER: lambda _, books, seed: kube_scheduler(books, seed + 1),
 }
 
 
@@ -81,7 +86,7 @@ class Table(NamedTuple):
     load: float
     variation: str = WHOLE_TRACE
     after: str = ""
-    others: str = "kept off"
+    others: str = KEPT_OFF
 
     def title(self) -> str:
         what = f"{100 * self.load:.0f} % load" if self.load else "inflation"
@@ -91,8 +96,12 @@ class Table(NamedTuple):
 
 TABLES: Final = {
     "inflation": [Table(0, others=others) for others in OTHERS],
-    "churn": [Table(load) for load in LOADS],
+    "churn": [Table(load, others=others) for load in LOADS for others in OTHERS],
     "change": [Table(LOADS[0], SMALL, LARGE), Table(LOADS[0], LARGE, SMALL)],
+    "others-change": [
+        Table(LOADS[0], ONLY_GPU, WHOLE_TRACE, BY_KUBE_SCHEDULER),
+        Table(LOADS[0], WHOLE_TRACE, ONLY_GPU, BY_KUBE_SCHEDULER),
+    ],
     "ten-nodes": [Table(load, TEN_NODES) for load in (0, LOADS[0])],
     "equal": [Table(load, EQUAL) for load in (0, LOADS[0])],
 }
@@ -187,17 +196,18 @@ def main() -> int:
 def _time_decisions(trace: Trace) -> None:
     """Print how long filter's decisions take while the cluster fills up, one after the other."""
     medians: list[float] = []
-    for policy in (Policy(), Policy(node="prices")):
+    for others, policy in product(OTHERS, (Policy(), Policy(node="prices"))):
         books = Books(trace)
         gpushare = Gpushare(trace, books, policy)
-        fill(Setup(trace, books, gpushare, Elsewhere()), FIRST_SEED)
+        fill(Setup(trace, books, gpushare, OTHERS[others](trace, books, FIRST_SEED)), FIRST_SEED)
         took = sorted(each * 1e6 for each in gpushare.took)
         shown = [median(took), mean(took), quantiles(took, n=100)[98], took[-1]]
         medians.append(shown[0])
         texts = (f"{what} {value:.0f} us" for what, value in zip(_TOOK, shown, strict=True))
         print(
-            f"{trace.name}, decision of filter, {len(trace.nodes)} nodes, {policy.node}: "
-            f"{', '.join(texts)}; median {shown[0] / medians[0]:.2f} x binpack; "
+            f"{trace.name}, decision of filter, {len(trace.nodes)} nodes, {policy.node}, pods "
+            f"without GPU {others}: {', '.join(texts)}; median {shown[0] / medians[0]:.2f} x the "
+            "first; "
             f"longest step of learning {max(gpushare.steps) * 1e3:.1f} ms"
         )
 

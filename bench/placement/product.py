@@ -12,6 +12,7 @@ from bench.placement.trace import CARD, Trace, TraceNode, TracePod
 from extender.decisions.scheduling import Placement
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
+from extender.watch.live_pods import PodUse
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.cards.model import Card, Inventory
 from gpushare.contract import (
@@ -22,6 +23,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_requests import resources_used
 
 RENEWED: Final = 50  # pods that come until the extender looks again at what is scarce
 _PODS: Final = 1000  # that a node takes: the trace has no such limit
@@ -93,7 +95,12 @@ class Gpushare:
         made = self._pods.get(uid) or self._pod(pod, uid)
         node = self._names[place.node]
         bound = self._pods[uid] = replace(made, spec=replace(made.spec, node_name=node))
-        self.cluster.pod_changed(bound)
+        if pod.cards:
+            self.cluster.pod_changed(bound)
+        else:
+            self.cluster.use_changed(
+                PodUse(bound.metadata, node, resources_used(bound), is_terminal=False)
+            )
 
     def removed(self, _pod: TracePod, uid: str, _place: Place) -> None:
         self.cluster.pod_deleted(self._pods.pop(uid))

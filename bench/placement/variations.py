@@ -16,6 +16,7 @@ TEN_NODES: Final = "ten nodes"
 EQUAL: Final = "equal pods"
 SMALL: Final = "pods of at most one GPU"
 LARGE: Final = "half of the GPU time for pods of several GPUs"
+ONLY_GPU: Final = "pods with GPU"
 
 Vary = Callable[[Trace, int], Trace]  # an equal seed gives an equal trace
 
@@ -45,6 +46,11 @@ def of_one_kind(trace: Trace, _seed: int) -> Trace:
     """Return a trace whose pods all equal the most frequent one that requests a part of a GPU."""
     shares = Counter(pod for pod in trace.pods if pod.cards and pod.units < CARD)
     return replace(trace, pods=tuple(kind for kind, _ in shares.most_common(1)))
+
+
+def with_gpu(trace: Trace, _seed: int) -> Trace:
+    """Return a trace without the pods that need no GPU."""
+    return replace(trace, pods=tuple(pod for pod in trace.pods if pod.cards))
 
 
 def at_most_one_gpu(trace: Trace, _seed: int) -> Trace:
@@ -77,4 +83,5 @@ VARIATIONS: Final[dict[str, Vary]] = {
     EQUAL: of_one_kind,
     SMALL: at_most_one_gpu,
     LARGE: half_for_several_gpus,
+    ONLY_GPU: with_gpu,
 }
