@@ -251,8 +251,8 @@ class ClusterState:
         left = self._left(node, pod_uid, priority) if closed is None else None
         return verdict.look(account, closed, self.unit_mib, expected, left)
 
-    def allocatable(self, name: str) -> Left | None:
-        """Return a node's CPU and memory for pods, in thousandths; None if that is unknown."""
+    def _empty(self, name: str) -> Left | None:
+        """Return a node's CPU and memory without any pods; None if they are unknown."""
         node = self.nodes.get(name)
         if node is None:
             return None
@@ -260,24 +260,25 @@ class ClusterState:
         if known is not None and known[0] is node:
             return known[1]
         try:
-            amounts = left_of(read_amounts(node.allocatable, name))
+            every = read_amounts(node.allocatable, name)
         except RequestError:
             return None
+        amounts = left_of(every, node)
         self._allocatable[name] = node, amounts
         return amounts
 
     def _left(self, name: str, besides: str, priority: int | None) -> Left | None:
         """Return the CPU and memory of ``free_resources``, which filter needs for many nodes."""
-        used, every = self.use.used(name), self.allocatable(name)
-        if used is None or every is None:
+        used, empty = self.use.used(name), self._empty(name)
+        if used is None or empty is None:
             return None
-        cpu = every[0] - used.get("cpu", 0)
-        memory = every[1] - used.get("memory", 0)
+        cpu = empty.cpu - used.get("cpu", 0)
+        memory = empty.memory - used.get("memory", 0)
         kept = self.ledger.kept_resources(name, besides=besides, priority=priority)
         for amounts in (kept, *self._being_bound(name, besides)):
             cpu -= amounts.get("cpu", 0)
             memory -= amounts.get("memory", 0)
-        return limited(cpu), limited(memory)
+        return Left(limited(cpu), limited(memory), empty.all_cpu, empty.all_memory)
 
 
 def _none_ended(_: Group) -> int:

@@ -20,7 +20,6 @@ from extender.settings.configuration import GangSettings, Policy
 from gpushare.annotations.slot_hint import is_nominated
 from gpushare.cards.model import Card, Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
-from gpushare.demand.scarcity import Left
 from gpushare.errors import RequestError
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
@@ -29,7 +28,7 @@ from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
-from gpushare.placement.scarcity_learner import ScarcityLearner
+from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
 from gpushare.placement.verdict import Look
 from gpushare.placement.verdict_cache import Judge, VerdictCache, Verdicts
 from gpushare.planning.ask import ZoneRole
@@ -225,11 +224,11 @@ class Scheduling:
             yield from self._cache.renewing()
         yield from self._cache.updating()
 
-    def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
+    def _open_nodes(self) -> Iterator[OpenNode]:
         for name in list(self._ledger.nodes()):
             cards = self._look(name).cards
             if cards is not None:
-                yield cards, self.state.allocatable(name)
+                yield OpenNode(name, cards, self.state.use.of_others(name))
 
     def _verdicts(self, request: Request, pod: Pod, nodes: Sequence[str]) -> Verdicts:
         """Return what is known about nodes for a pod that is asked about on ``nodes``.

@@ -182,7 +182,7 @@ class ClusterWatch:
         elif not pod.node:
             self._forget(uid)
         else:
-            use.put(uid, pod.node, pod.requests)
+            use.put(uid, pod.node, pod.requests, is_other=not pod.belongs_to_node)
             self.scheduling.gangs.member_gone(uid)
             self.ledger.drop_slot(uid)
 

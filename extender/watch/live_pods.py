@@ -10,7 +10,7 @@ from gpushare.contract import RESOURCES_BEGIN
 from gpushare.errors import RequestError
 from gpushare.groups.sources import key_of
 from gpushare.objects.brief_pod import BriefPod, read_brief
-from gpushare.objects.model import TERMINAL_PHASES, ObjectMeta, Pod
+from gpushare.objects.model import TERMINAL_PHASES, ObjectMeta, Pod, belong_to_node
 from gpushare.objects.pod_reader import read_pod
 from gpushare.objects.pod_requests import Requests, as_requests, requests_of
 
@@ -22,12 +22,14 @@ class PodUse(msgspec.Struct, gc=False, frozen=True):
     """What a pod uses of its ``node`` about which gpushare decides nothing.
 
     ``metadata`` has only uid and version. ``requests`` are None if they cannot be read.
+    ``belongs_to_node`` as in Pod.
     """
 
     metadata: ObjectMeta
     node: str
     requests: Requests | None
     is_terminal: bool
+    belongs_to_node: bool = False
 
     @property
     def uid(self) -> str:
@@ -57,6 +59,7 @@ class LivePods:
             node,
             self._requests_of(brief, len(body)) if node else (),
             brief.status.phase in TERMINAL_PHASES,
+            belong_to_node(meta.owner_references),
         )
 
     def _requests_of(self, brief: BriefPod, size: int) -> Requests | None:

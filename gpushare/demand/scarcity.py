@@ -3,7 +3,8 @@
 Three things become scarce before GPU memory does:
 
 * CPU and memory of the node. Free GPU memory is *stranded* beyond what the rest of the node's CPU
-  or memory can serve, at what pods request with each unit on average.
+  or memory can serve, at what pods request with each unit on average. What pods without GPU memory
+  are going to take of the node does not serve it (``demand.other_pods``).
 * Nodes with enough entirely free cards, and CPU, for a pod of several cards.
 * Cards of a model that other pods must have.
 """
@@ -39,9 +40,25 @@ class Weights(NamedTuple):
 
 OF_BINPACK: Final = Weights(0.25, 1.0)
 OF_PRICES: Final = Weights(0.1, 0.4)  # what is wasted of cards leaves less to decide
-
-Left = tuple[int, int]  # CPU and memory that are free on a node, in thousandths
+OF_RISK: Final = Weights(0.1, 1.0)  # where nodes fill up with pods without GPU memory
 Hosts = tuple[tuple[Sequence[int], Sequence[float]], ...]
+
+
+class Left(NamedTuple):
+    """The CPU and memory of a node, in thousandths: what is free, and what pods can use in all."""
+
+    cpu: int
+    memory: int
+    all_cpu: int
+    all_memory: int
+
+    @property
+    def part(self) -> float:
+        """The part of the CPU that is free, or of the memory if that is less."""
+        return min(self.cpu / max(1, self.all_cpu), self.memory / max(1, self.all_memory))
+
+    def less(self, cpu: float, memory: float) -> "Left":
+        return Left(int(self.cpu - cpu), int(self.memory - memory), self.all_cpu, self.all_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,8 @@ class Scarcity:
 
     ``hosts``: by the number of entirely free cards of a node, the amounts of CPU in rising order,
     and what such a node is worth. ``models``: what a unit of a model is worth, in units.
-    ``prices`` are of gaps in cards.
+    ``prices`` are of gaps in cards. ``level`` is the part of a node that pods without GPU memory
+    leave free of it; 1.0 if none come.
     """
 
     cpu: float = 0.0
@@ -101,11 +119,17 @@ class Scarcity:
     hosts: Hosts = ()
     models: Mapping[str, float] = field(default_factory=dict)
     prices: Prices = field(default_factory=dict)
+    level: float = 1.0
 
-    def stranded(self, free: float, cpu: float, memory: float) -> float:
+    def stranded(self, free: float, left: Left) -> float:
         """Return the units of ``free`` that pods cannot use for lack of CPU or memory."""
         if not self.cpu:
             return 0.0
+        cpu: float = left.cpu
+        memory: float = left.memory
+        if self.level < 1 and left.part > self.level:
+            taken = left.part - self.level
+            cpu, memory = cpu - taken * left.all_cpu, memory - taken * left.all_memory
         served = cpu / self.cpu
         if self.memory:
             served = min(served, memory / self.memory)
@@ -119,10 +143,13 @@ class Scarcity:
         at = bisect_right(amounts, cpu)
         return values[at - 1] if at else 0.0
 
-    def with_hosts(self, nodes: Iterable[tuple[int, int]]) -> Generator[None, None, "Scarcity"]:
+    def with_hosts(
+        self, nodes: Iterable[tuple[int, int]], room: float = 1.0
+    ) -> Generator[None, None, "Scarcity"]:
         """Return the same for the present ``nodes``, in short steps.
 
-        They are given by their entirely free cards and their free CPU.
+        They are given by their entirely free cards and their free CPU. ``room`` is the part of the
+        pods to be expected for which they are kept.
         """
         if not self.tiers:
             return self
@@ -138,7 +165,8 @@ class Scarcity:
                 for each in self.tiers
                 if each.cards >= tier.cards and each.cpu >= tier.cpu
             )
-            values.append((tier, _rounded(_HOST * tier.cards * min(1.0, wanted / max(1, hosts)))))
+            much = min(1.0, room * wanted / max(1, hosts))
+            values.append((tier, _rounded(_HOST * tier.cards * much)))
         hosts_now = tuple(
             _rising((tier.cpu, value) for tier, value in values if tier.cards <= empty)
             for empty in range(max(tier.cards for tier in self.tiers) + 1)
@@ -206,16 +234,14 @@ def cost(
     found += weights.tight * (free - units) / capacity.most_units
     if left is None:
         return found + _UNKNOWN
-    cpu, memory = left
-    cpu_left = cpu - asked
     if scarcity.cpu:
-        memory_left = memory - asked * scarcity.memory / scarcity.cpu
-        after = scarcity.stranded(free - units, cpu_left, memory_left)
-        found += (after - scarcity.stranded(free, cpu, memory)) / card
+        after = left.less(asked, asked * scarcity.memory / scarcity.cpu)
+        more = scarcity.stranded(free - units, after) - scarcity.stranded(free, left)
+        found += more / card
     if scarcity.hosts and empty > 1:
-        lost = scarcity.host(empty, cpu) - scarcity.host(empty - taken, cpu_left)
+        lost = scarcity.host(empty, left.cpu) - scarcity.host(empty - taken, left.cpu - asked)
         found += weights.hosts * lost
-    return found + weights.tight * cpu_left / capacity.most_cpu
+    return found + weights.tight * (left.cpu - asked) / capacity.most_cpu
 
 
 def _rounded(value: float) -> float:

@@ -17,18 +17,24 @@ _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class _Node(msgspec.Struct, gc=False, eq=False):
-    """``unknown`` is the number of pods whose requests cannot be read."""
+    """``unknown`` is the number of pods whose requests cannot be read.
 
-    pods: dict[str, Requests | None] = {}
+    ``cpu`` and ``memory`` are those of others, as in ``put``.
+    """
+
+    pods: dict[str, "_Shared"] = {}
     sums: dict[str, int] = {}
     unknown: int = 0
+    cpu: int = 0
+    memory: int = 0
 
 
 @dataclass(slots=True)
 class _Shared:
     """One object for all ``pods`` with equal requests: 50,000 pods have a few hundred."""
 
-    requests: Requests
+    requests: Requests | None
+    is_other: bool
     pods: int = 0
 
 
@@ -42,24 +48,28 @@ class ResourceUse:
         self.changes = Changes()
         self._nodes: dict[str, _Node] = {}
         self._node_of: dict[str, str] = {}
-        self._shared: dict[Requests, _Shared] = {}
+        self._shared: dict[tuple[Requests | None, bool], _Shared] = {}
 
-    def put(self, uid: str, node: str, requests: Requests | None) -> None:
+    def put(
+        self, uid: str, node: str, requests: Requests | None, *, is_other: bool = False
+    ) -> None:
         """Count a pod on a node, instead of what it counted before.
 
-        None: its requests cannot be read, and it is unknown what is free on the node.
+        None: its requests cannot be read, and it is unknown what is free on the node. ``is_other``:
+        kube-scheduler alone chose the node.
         """
         before = self._node_of.get(uid)
         if before is not None:
-            if before == node and self._nodes[node].pods[uid] == requests:
+            known = self._nodes[before].pods[uid]
+            if (before, known.requests, known.is_other) == (node, requests, is_other):
                 return
             self.remove(uid)
         entry = self._nodes.get(node)
         if entry is None:
             entry = self._nodes[node] = _Node()
         self._node_of[uid] = node
-        entry.pods[uid] = self._share(requests)
-        _add(entry, requests, 1)
+        shared = entry.pods[uid] = self._share(requests, is_other=is_other)
+        _add(entry, shared, 1)
         self.changes.add(node)
 
     def remove(self, uid: str) -> None:
@@ -68,9 +78,9 @@ class ResourceUse:
         if node is None:
             return
         entry = self._nodes[node]
-        requests = entry.pods.pop(uid)
-        _add(entry, requests, -1)
-        self._unshare(requests)
+        shared = entry.pods.pop(uid)
+        _add(entry, shared, -1)
+        self._unshare(shared)
         if not entry.pods:
             del self._nodes[node]
         self.changes.add(node)
@@ -85,11 +95,19 @@ class ResourceUse:
             return _NOTHING
         return entry.sums if not entry.unknown else None
 
+    def of_others(self, node: str) -> tuple[int, int]:
+        """Return the CPU and memory that others, as in ``put``, request of a node.
+
+        Pods whose requests cannot be read do not count.
+        """
+        entry = self._nodes.get(node)
+        return (entry.cpu, entry.memory) if entry is not None else (0, 0)
+
     def recounted(self, node: str) -> Mapping[str, int] | None:
         """Return what ``used`` should return, added up pod by pod."""
         fresh = _Node()
-        for requests in self._nodes.get(node, fresh).pods.values():
-            _add(fresh, requests, 1)
+        for shared in self._nodes.get(node, fresh).pods.values():
+            _add(fresh, shared, 1)
         return fresh.sums if not fresh.unknown else None
 
     def node_of(self, uid: str) -> str:
@@ -99,7 +117,7 @@ class ResourceUse:
     def requests_of(self, uid: str) -> Requests:
         """Return what a pod uses of its node; empty if it does not count or cannot be read."""
         node = self._node_of.get(uid)
-        return (self._nodes[node].pods[uid] or ()) if node is not None else ()
+        return (self._nodes[node].pods[uid].requests or ()) if node is not None else ()
 
     def uids(self) -> Iterator[str]:
         """Return the pods that count."""
@@ -112,31 +130,29 @@ class ResourceUse:
         """Return the nodes on which pods count."""
         return iter(self._nodes)
 
-    def _share(self, requests: Requests | None) -> Requests | None:
+    def _share(self, requests: Requests | None, *, is_other: bool) -> _Shared:
         """Return the object that other pods with equal requests have."""
-        if requests is None:
-            return None
-        shared = self._shared.get(requests)
+        shared = self._shared.get((requests, is_other))
         if shared is None:
-            shared = self._shared[requests] = _Shared(requests)
+            shared = self._shared[requests, is_other] = _Shared(requests, is_other)
         shared.pods += 1
-        return shared.requests
+        return shared
 
-    def _unshare(self, requests: Requests | None) -> None:
-        if requests is None:
-            return
-        shared = self._shared[requests]
+    def _unshare(self, shared: _Shared) -> None:
         shared.pods -= 1
         if not shared.pods:
-            del self._shared[requests]
+            del self._shared[shared.requests, shared.is_other]
 
 
-def _add(entry: _Node, requests: Requests | None, sign: int) -> None:
-    if requests is None:
+def _add(entry: _Node, shared: _Shared, sign: int) -> None:
+    if shared.requests is None:
         entry.unknown += sign
         return
     sums = entry.sums
-    for name, amount in requests:
+    for name, amount in shared.requests:
+        if shared.is_other:
+            entry.cpu += sign * amount * (name == "cpu")
+            entry.memory += sign * amount * (name == "memory")
         left = sums.get(name, 0) + sign * amount
         if left:
             sums[name] = left

@@ -20,6 +20,7 @@ from gpushare.objects.model import (
     Container,
     ContainerStatus,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodCondition,
     PodSpec,
@@ -55,6 +56,7 @@ class _Metadata(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
     labels: _Labels | None = None
     annotations: _Annotations | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):

@@ -79,14 +79,16 @@ def free_resources(node: Node, *used: Mapping[str, int], offered: Iterable[str] 
     return left
 
 
-def left_of(free: Mapping[str, int] | None) -> Left | None:
-    """Return the CPU and memory of what is free on a node; None if that is not known.
+def left_of(free: Mapping[str, int] | None, node: Node | None) -> Left | None:
+    """Return the CPU and memory of a node of which so much is free; None if that is not known.
 
     Amounts beyond what Kubernetes accepts are limited, so that they can be compared as floats.
     """
-    if free is None or "cpu" not in free:
+    if free is None or node is None or "cpu" not in free:
         return None
-    return limited(free["cpu"]), limited(free.get("memory", 0))
+    every = read_amounts(node.allocatable, f"allocatable of node {node.name}")
+    amounts = (free["cpu"], free.get("memory", 0), every.get("cpu", 0), every.get("memory", 0))
+    return Left(*map(limited, amounts))
 
 
 def limited(amount: int) -> int:

@@ -7,10 +7,13 @@ empty, and large pods need empty cards. Ties are broken by what the pod costs ot
 
 For prices, the rank is what the pod wastes of these cards (``demand.prices``) and costs others, in
 steps; ties are broken by the free units of the node. As long as nothing is known, it is binpack.
+
+Where pods without GPU memory fill up the nodes, what the pod costs others counts before ties for
+every policy: a score that is better by 10 is worth one card.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import floor
@@ -20,12 +23,21 @@ from typing import Final
 
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
-from gpushare.demand.scarcity import NOT_KNOWN, OF_BINPACK, OF_PRICES, Scarcity, cost
+from gpushare.demand.prices import Prices
+from gpushare.demand.scarcity import (
+    NOT_KNOWN,
+    OF_BINPACK,
+    OF_PRICES,
+    OF_RISK,
+    Scarcity,
+    cost,
+)
 from gpushare.placement.card_choice import FreeCards, select
 
 Shape = tuple[tuple[float, float], ...]  # (utilization in percent, score), in rising order
 
 _STEP: Final = 0.02  # cards; smaller differences of prices are noise
+_MOST_SCORE: Final = 10
 
 _BINPACK: Final[Shape] = ((0, 0), (100, 10))
 _SPREAD: Final[Shape] = ((0, 10), (100, 0))
@@ -95,8 +107,10 @@ def rank(
     by = policy.node_policy or policies.node
     score = policies.scores[by]
     more = wanted * count
+    found = score(100 * (units - free + more) / units)
     is_priced = by is NodePolicy.PRICES and bool(scarcity.prices)
-    if is_priced or (by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN):
+    is_at_risk = scarcity.level < 1 and not is_priced
+    if is_priced or is_at_risk or (by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN):
         costs = cost(
             scarcity,
             request,
@@ -106,25 +120,29 @@ def rank(
             card=cards.units / len(cards.free),
             left=cards.left,
             model=of_model.model,
-            weights=OF_PRICES if is_priced else OF_BINPACK,
+            weights=OF_PRICES if is_priced else OF_RISK if is_at_risk else OF_BINPACK,
         )
         if is_priced:
-            prices = scarcity.prices
-            for gap, size in zip(each_free, sizes, strict=True):
-                gaps = prices.get(size)
-                if gaps is not None:
-                    costs += gaps.waste(gap, wanted)
-            cost_score = _score_of(floor(costs / _STEP + 0.5) * _STEP)
-            return (0, -cost_score, cards.units - cards.used, name)
+            costs += _wasted(scarcity.prices, each_free, sizes, wanted)
+            return (0, -_score_of(costs), cards.units - cards.used, name)
+        if is_at_risk:
+            return (0, -_score_of(costs - found / _MOST_SCORE), costs, name)
         tie = costs
     else:
         tie = -score(100 * (cards.used + more) / cards.units)
-    return (0, -score(100 * (units - free + more) / units), tie, name)
+    return (0, -found, tie, name)
+
+
+def _wasted(prices: Prices, free: Iterable[int], sizes: Iterable[int], wanted: int) -> float:
+    """Return what a pod wastes of these cards, of each of which it takes the units ``wanted``."""
+    gaps = zip(free, map(prices.get, sizes), strict=True)
+    return sum(of_size.waste(gap, wanted) for gap, of_size in gaps if of_size is not None)
 
 
 def _score_of(costs: float) -> float:
-    """Return a score from 0 to 10 that falls with costs, in cards; 5 for none."""
-    return 5 - 5 * costs / (1 + abs(costs))
+    """Return a score from 0 to 10 that falls with costs, in cards and in steps; 5 for none."""
+    stepped = floor(costs / _STEP + 0.5) * _STEP
+    return 5 - 5 * stepped / (1 + abs(stepped))
 
 
 def function_of(shape: Shape) -> Callable[[float], float]:

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpushare.demand.mix import Mix
+from gpushare.demand.other_pods import NodeUse, OtherPods
 from gpushare.demand.prices import prices_of
-from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Left, of_shape, scarcity_of
+from gpushare.demand.scarcity import NOT_KNOWN, Capacity, of_shape, scarcity_of
 from gpushare.placement.card_choice import FreeCards
 
 _GROWTH: Final = 1.5  # of the number of pods until the mix is looked at again
@@ -16,47 +17,70 @@ _LOOKED_AT_ONCE: Final = 8
 _LARGE: Final = 2**63
 
 
+class OpenNode(NamedTuple):
+    """A node that takes new pods; ``others`` are CPU and memory of its pods without GPU memory."""
+
+    name: str
+    cards: FreeCards
+    others: tuple[int, int] = (0, 0)
+
+    @property
+    def use(self) -> NodeUse | None:
+        """None if the node's CPU is not known."""
+        cards, left = self.cards, self.cards.left
+        if left is None:
+            return None
+        cpu, memory = self.others
+        as_cpu = max(cpu, memory * left.all_cpu / max(1, left.all_memory))
+        return NodeUse(cards.units, cards.used, left.all_cpu, left.part, as_cpu)
+
+
 class ScarcityLearner:
     """``now`` is what was learned last; it is the same object until something else is learned."""
 
     def __init__(self) -> None:
         self.now = NOT_KNOWN
         self._came = -1  # pods, when the mix was looked at
+        self._others = OtherPods()
 
-    def renewing(self, mix: Mix, nodes: Iterable[tuple[FreeCards, Left | None]]) -> Iterator[None]:
-        """Look at the nodes that take new pods, in short steps; ``now`` is set at the end.
-
-        ``nodes`` are their cards, and their CPU and memory for pods; None if that is not known.
-        """
+    def renewing(self, mix: Mix, nodes: Iterable[OpenNode]) -> Iterator[None]:
+        """Look at the nodes that take new pods, in short steps; ``now`` is set at the end."""
         units, sizes, shapes = Counter[str](), Counter[int](), set[tuple[int, int]]()
         hosts = list[tuple[int, int]]()
         card, most_units, most_cpu, most_memory = _LARGE, 1, 1, 1
-        for place, (cards, every) in enumerate(nodes):
+        self._others.begin()
+        for place, node in enumerate(nodes):
             if place % _LOOKED_AT_ONCE == 0:
                 yield
+            cards = node.cards
             for each in cards.places:
                 units[each.card.model] += each.card.units
                 sizes[each.card.units] += each.card.units
                 card = min(card, each.card.units)
             most_units = max(most_units, cards.units)
-            if every is None:
+            left, use = cards.left, node.use
+            if left is None or use is None:
                 continue
-            most_cpu, most_memory = max(most_cpu, every[0]), max(most_memory, every[1])
+            most_cpu, most_memory = max(most_cpu, left.all_cpu), max(most_memory, left.all_memory)
             if len(cards.free) > 1:
-                shapes.add((len(cards.free), of_shape(every[0])))
-            if cards.left is not None:
-                hosts.append((cards.empty, cards.left[0]))
+                shapes.add((len(cards.free), of_shape(left.all_cpu)))
+            hosts.append((cards.empty, left.cpu))
+            self._others.add(node.name, use)
         capacity = Capacity(dict(units), frozenset(shapes), card, most_units, most_cpu, most_memory)
         found = self.now
         if capacity != found.capacity or self._is_outdated(mix):
             self._came = mix.came
             kinds = capacity.hosted(mix)
-            learned = replace(scarcity_of(kinds, capacity), hosts=found.hosts)
+            learned = replace(scarcity_of(kinds, capacity), hosts=found.hosts, level=found.level)
             yield
             most_first = (size for size, _ in sizes.most_common())
             learned = replace(learned, prices=(yield from prices_of(kinds, most_first)))
             found = learned if learned != found else found
-        self.now = yield from found.with_hosts(hosts)
+        level = self._others.level()
+        if level != found.level:
+            found = replace(found, level=level)
+        # Nodes that fill up with other pods are kept only for pods that come before these do.
+        self.now = yield from found.with_hosts(hosts, self._others.room if level < 1 else 1.0)
 
     def _is_outdated(self, mix: Mix) -> bool:
         before = self._came

@@ -161,7 +161,8 @@ class _Trial:
         """Add a node to the ranked ones if the pod fits, as prioritize would."""
         reason = cards.why_not(account, self.request, self._world.unit_mib)
         free = self._free_of(name)
-        of_node, world = cards.FreeCards(account, left=left_of(free)), self._world
+        world = self._world
+        of_node = cards.FreeCards(account, left=left_of(free, world.node(name)))
         found = rank(of_node, self.request, world.policies, name, scarcity=world.scarcity)
         if reason is not None or found is None:
             self.reasons[(reason or NO_ROOM).text] += 1

@@ -17,7 +17,7 @@ from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import Left, Scarcity
+from gpushare.demand.scarcity import Scarcity
 from gpushare.errors import RecordError, RequestError
 from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
@@ -27,13 +27,13 @@ from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
-from gpushare.objects.pod_requests import Requests, read_amounts, resources_used
+from gpushare.objects.pod_requests import Requests, resources_used
 from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import OfferedResources, free_resources, left_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
-from gpushare.placement.scarcity_learner import ScarcityLearner
+from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
 from gpushare.placement.verdict import cards_of
 
 GIB: Final = 1024
@@ -140,12 +140,11 @@ class ListedCluster:
         deque(learner.renewing(mix, self._open_nodes()), maxlen=0)
         return learner.now
 
-    def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
+    def _open_nodes(self) -> Iterator[OpenNode]:
         for name in self.ledger.nodes():
             account, free = self.ledger.account(name), self.free_resources(name)
             if account is not None and free is not None and name not in self._closed:
-                every = read_amounts(self._nodes[name].allocatable, name)
-                yield FreeCards(account, left=left_of(free)), left_of(every)
+                yield OpenNode(name, FreeCards(account, left=left_of(free, self._nodes[name])))
 
     @cached_property
     def _use(self) -> ResourceUse:

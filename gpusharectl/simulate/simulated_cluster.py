@@ -13,10 +13,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpushare.annotations import pod_annotations
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.queue.lacking import Lacking
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import NOT_KNOWN, Left
+from gpushare.demand.scarcity import NOT_KNOWN
 from gpushare.errors import RequestError
 from gpushare.groups.index import Groups
 from gpushare.ledger.accounts import NodeAccount
@@ -28,7 +29,6 @@ from gpushare.objects.pod_requests import (
     MILLI,
     PODS,
     Amounts,
-    read_amounts,
     requests_of,
     resources_used,
 )
@@ -42,7 +42,7 @@ from gpushare.placement.node_resources import (
 )
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
-from gpushare.placement.scarcity_learner import ScarcityLearner
+from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
 from gpushare.placement.verdict import Look
 from gpushare.placement.verdict_cache import Judge, VerdictCache, Verdicts
 from gpushare.quota.namespaces import Namespaces
@@ -97,7 +97,7 @@ class SimulatedCluster:
         self._shares: dict[str, tuple[str, ...]] = {}  # in the ledger, by the pod's uid
         self.scarcity = NOT_KNOWN
         self._mix, self._learner = Mix(), ScarcityLearner()
-        self._open: dict[str, tuple[FreeCards, Left | None]] = {}  # that take new pods
+        self._open: dict[str, OpenNode] = {}  # that take new pods
         self._index = VerdictCache(self.ledger.changes, self._names, self._judging)
 
     def put_node(self, node: Node, gpus: NodeGpus | None = None) -> None:
@@ -127,7 +127,8 @@ class SimulatedCluster:
 
     def bind(self, pod: Pod) -> None:
         self._pods.setdefault(pod.node, {})[pod.uid] = self._bound[pod.uid] = pod
-        self.use.put(pod.uid, pod.node, resources_used(pod))
+        is_other = not (asks_for_share(pod) or pod.belongs_to_node)
+        self.use.put(pod.uid, pod.node, resources_used(pod), is_other=is_other)
         self._changed(pod.node)
         self._count(pod)
 
@@ -329,18 +330,19 @@ class SimulatedCluster:
     def _look(self, name: str) -> Look:
         account, closed, left = self.ledger.account(name), self.closed.get(name), None
         if account is not None:
-            left = left_of(self._room(name))
+            left = left_of(self._room(name), self._nodes[name])
         return verdict.look(account, closed, self.unit_mib, left=left)
 
-    def _open_nodes(self) -> Iterator[tuple[FreeCards, Left | None]]:
+    def _open_nodes(self) -> Iterator[OpenNode]:
         for name in self.ledger.nodes():
             if name in self.closed:
                 continue
             known = self._open.get(name)
             if known is None:
-                cards = FreeCards(self.account(name), left=left_of(self._room(name)))
-                every = left_of(read_amounts(self._nodes[name].allocatable, name))
-                known = self._open[name] = cards, every
+                left = left_of(self._room(name), self._nodes[name])
+                cards = FreeCards(self.account(name), left=left)
+                known = OpenNode(name, cards, self.use.of_others(name))
+                self._open[name] = known
             yield known
 
     def why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:

@@ -261,7 +261,7 @@ class _Search:
             if room.account is None:
                 continue
             left = room.left(known, self._pod)
-            cards = FreeCards(room.account, left=left_of(left))
+            cards = FreeCards(room.account, left=left_of(left, known.node(room.name)))
             place = rank(cards, request, known.policies, room.name, scarcity=known.scarcity)
             if place is not None:
                 ranked.append((place, room, room.account))

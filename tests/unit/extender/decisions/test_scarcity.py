@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from extender.watch.cluster import ClusterWatch
 from extender.watch.live_pods import PodUse
 from gpushare.annotations import inventory
-from gpushare.cards.model import Inventory
+from gpushare.annotations.pod_annotations import decision_annotations
+from gpushare.cards.model import ContainerRequest, Inventory, Request
 from gpushare.contract import ANNOTATION_CARD_MODELS, ANNOTATION_INVENTORY, RESOURCE_MEMORY
 from gpushare.objects.model import Container, ObjectMeta, Resources
 from tests.builders import annotated, cards, node, pod, run_to_end
@@ -88,3 +89,26 @@ def test_an_amount_of_cpu_that_cannot_be_read_neither_rejects_the_node_nor_prefe
     assert best(made, asking("p", "1")) == "b"
     made.node_deleted(with_cpu("b", "16"))
     assert best(made, asking("q", "1")) == "a"
+
+
+def bound(name, on, cpu):
+    """Return a pod that uses the first GPU of a node."""
+    asked, request = asking(name, cpu), Request((ContainerRequest("main", 16),))
+    decision = decision_annotations(request, cards(16), is_legacy=False, assume_time_ns=1)
+    return replace(annotated(asked, decision), spec=replace(asked.spec, node_name=on))
+
+
+def test_pods_use_gpus_first_that_pods_without_gpu_memory_would_leave_without_cpu():
+    made = cluster(with_cpu("a", "64"), with_cpu("b", "64"))
+    for number in range(8):
+        best(made, asking(f"p{number}", "30"))
+    run_to_end(made.scheduling.renewing_scarcity())
+    made.pod_changed(bound("first", "b", "30"))
+    run_to_end(made.scheduling.renewing_scarcity())
+    assert best(made, asking("alone", "30")) == "b"  # a stays free as a whole
+    made.use_changed(using("other", "a", 12_000))
+    run_to_end(made.scheduling.renewing_scarcity())
+    assert best(made, asking("beside", "30")) == "a"  # others will leave CPU for one GPU there
+    made.pod_deleted(using("other", "a", 12_000))
+    run_to_end(made.scheduling.renewing_scarcity())
+    assert best(made, asking("after", "30")) == "b"

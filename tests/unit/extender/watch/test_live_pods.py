@@ -29,7 +29,7 @@ read_live_pod = LivePods().read
 
 def body(name="p", where="", *, cpu="1", labels=None, share=False, padding=0, version="7", **parts):
     """Return a pod as JSON; ``parts`` are of its spec, ``phase`` of its status."""
-    phase = parts.pop("phase", "Running")
+    phase, owner = parts.pop("phase", "Running"), parts.pop("owner", "ReplicaSet")
     notes = {ANNOTATION_CARDS: "GPU-0", **parts.pop("annotations", {})}
     amounts = {"cpu": cpu} | ({RESOURCE_MEMORY: "2"} if share else {})
     found = {
@@ -40,6 +40,7 @@ def body(name="p", where="", *, cpu="1", labels=None, share=False, padding=0, ve
             "resourceVersion": version,
             "labels": labels or {},
             "annotations": {**notes, "padding": "x" * padding},
+            "ownerReferences": [{"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o"}],
         },
         "spec": {
             "nodeName": where,
@@ -229,3 +230,18 @@ def test_a_restored_list_is_taken_also_where_it_moves_a_pod():
     assert (free(made), free(made, "m")) == (8000, 7000)
     run_to_end(handler.replaced([]))
     assert (free(made), free(made, "m")) == (8000, 8000)
+
+
+def test_others_are_pods_that_kube_scheduler_alone_has_placed():
+    made = cluster()
+    handler = PodHandler(made)
+    pods = {
+        "web": {},
+        "log": {"owner": "DaemonSet"},
+        "proxy": {"owner": "Node"},
+        "train": {"share": True},
+        "member": {"labels": {LABEL_GANG: "g"}},
+    }
+    for name, kind in pods.items():
+        handler.changed(read_live_pod(body(name, "n", **kind)))
+    assert made.state.use.of_others("n") == (1000, 0)

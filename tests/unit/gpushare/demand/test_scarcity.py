@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from gpushare.cards.model import ContainerRequest, Request
 from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Scarcity, cost, of_shape, scarcity_of
+from gpushare.demand.scarcity import (
+    NOT_KNOWN,
+    Capacity,
+    Left,
+    Scarcity,
+    cost,
+    of_shape,
+    scarcity_of,
+)
 from gpushare.process.time_slices import run_all
 
 CARD, CORE, GIB = 16, 1000, 2**30 * 1000
@@ -27,9 +35,13 @@ def learned(*requests):
     return scarcity_of(CAPACITY.hosted(mix), CAPACITY)
 
 
+def of_node(cpu, memory=0):
+    return Left(cpu, memory, 32 * CORE, 64 * GIB)
+
+
 def cost_on(scarcity, asked, **node):
     there = {"free": 64, "empty": 4, "cpu": 32 * CORE, "model": "A"} | node
-    left = (there.pop("cpu"), 0)
+    left = of_node(there.pop("cpu"))
     taken = asked.card_count if asked.units_per_card == CARD else 0
     return cost(scarcity, asked, card=CARD, taken=taken, left=left, **there)
 
@@ -58,8 +70,8 @@ def test_memory_counts_as_cpu_does():
     mix = Mix()
     mix.add(Request((ContainerRequest("main", 16),), cpu=CORE, memory=8 * GIB))
     scarcity = scarcity_of(CAPACITY.hosted(mix), CAPACITY)
-    assert scarcity.stranded(16, 10 * CORE, 4 * GIB) == pytest.approx(8)
-    assert scarcity.stranded(16, 10 * CORE, 8 * GIB) == 0
+    assert scarcity.stranded(16, of_node(10 * CORE, 4 * GIB)) == pytest.approx(8)
+    assert scarcity.stranded(16, of_node(10 * CORE, 8 * GIB)) == 0
 
 
 def test_the_last_node_for_a_large_pod_is_kept_free():
@@ -91,7 +103,7 @@ def test_a_model_that_the_cluster_lacks_changes_nothing():
 
 
 def test_nothing_is_stranded_before_anything_is_known():
-    assert NOT_KNOWN.stranded(64, 0, 0) == NOT_KNOWN.host(4, 32 * CORE) == 0
+    assert NOT_KNOWN.stranded(64, of_node(0)) == NOT_KNOWN.host(4, 32 * CORE) == 0
     assert scarcity_of(CAPACITY.hosted(Mix()), CAPACITY) == Scarcity(capacity=CAPACITY)
 
 
@@ -111,8 +123,9 @@ def test_hosts_are_worth_more_with_more_of_anything(pods, nodes, empty, cpu, mem
     assert 0 <= worth <= scarcity.host(empty + 1, cpu)
     assert worth <= scarcity.host(empty, cpu + 1)
     free = 64
-    assert scarcity.stranded(free, cpu, memory) >= 0
-    assert scarcity.stranded(free, cpu + CORE, memory) <= scarcity.stranded(free, cpu, memory)
+    assert scarcity.stranded(free, of_node(cpu, memory)) >= 0
+    more = scarcity.stranded(free, of_node(cpu + CORE, memory))
+    assert more <= scarcity.stranded(free, of_node(cpu, memory))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 32 * CORE)), max_size=5))
@@ -142,4 +155,4 @@ def test_a_node_of_which_cpu_is_not_known_comes_after_an_equal_one():
     scarcity, asked = learned(request(16, CORE)), request(16, CORE)
     node = {"free": 64, "empty": 4, "taken": 1, "card": CARD, "model": "A"}
     unknown = cost(scarcity, asked, left=None, **node)
-    assert cost(scarcity, asked, left=(32 * CORE, 64 * GIB), **node) < unknown
+    assert cost(scarcity, asked, left=of_node(32 * CORE, 64 * GIB), **node) < unknown

@@ -31,7 +31,7 @@ class Pods(RuleBasedStateMachine):
         return found
 
     def expected(self, name):
-        here = [requests for node, requests in self.pods.values() if node == name]
+        here = [requests for node, requests, _ in self.pods.values() if node == name]
         if None in here:
             return None
         sums = {}
@@ -40,10 +40,10 @@ class Pods(RuleBasedStateMachine):
                 sums[resource] = sums.get(resource, 0) + amount
         return {resource: amount for resource, amount in sums.items() if amount}
 
-    @rule(uid=uids, name=nodes, requests=requests)
-    def put(self, uid, name, requests):
-        self.use.put(uid, name, requests)
-        self.pods[uid] = name, requests
+    @rule(uid=uids, name=nodes, requests=requests, is_other=st.booleans())
+    def put(self, uid, name, requests, is_other):
+        self.use.put(uid, name, requests, is_other=is_other)
+        self.pods[uid] = name, requests, is_other
 
     @rule(uid=uids)
     def remove(self, uid):
@@ -55,9 +55,20 @@ class Pods(RuleBasedStateMachine):
         for name in NODES:
             assert self.use.used(name) == self.use.recounted(name) == self.expected(name)
         assert {uid: self.use.node_of(uid) for uid in "abcd" if self.use.node_of(uid)} == {
-            uid: name for uid, (name, _) in self.pods.items()
+            uid: name for uid, (name, *_) in self.pods.items()
         }
         assert sorted(self.use.uids()) == sorted(self.pods)
+
+    @invariant()
+    def what_others_request_is_known(self):
+        for name in NODES:
+            here = [
+                dict(requests or ())
+                for node, requests, is_other in self.pods.values()
+                if node == name and is_other
+            ]
+            sums = (sum(each.get(what, 0) for each in here) for what in ("cpu", "memory"))
+            assert self.use.of_others(name) == tuple(sums)
 
     @invariant()
     def every_change_of_a_sum_is_recorded(self):

@@ -1,5 +1,7 @@
 """Nodes are ranked by the cards that the pod would get, in an order without ties."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +9,11 @@ from hypothesis import strategies as st
 from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
 from gpushare.demand.mix import Mix
-from gpushare.demand.scarcity import NOT_KNOWN
+from gpushare.demand.scarcity import NOT_KNOWN, Left
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Policies, function_of, rank
-from gpushare.placement.scarcity_learner import ScarcityLearner
+from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
 from tests.builders import run_to_end, stock
 
 SPREAD = PlacementPolicy(node_policy=NodePolicy.SPREAD)
@@ -27,7 +29,7 @@ def free_cards(sizes, used, taken=None):
     for index, units in enumerate(used):
         if units:
             ledger.put_share(Share(f"u{index}", "", "", "n", units, (f"GPU-{index}",)))
-    return FreeCards(ledger.account("n"), taken or {}, (8000, 8000))
+    return FreeCards(ledger.account("n"), taken or {}, Left(8000, 8000, 8000, 8000))
 
 
 def request(units, cards=1, policy=None):
@@ -39,7 +41,7 @@ def learned(nodes, requests):
     mix, learner = Mix(), ScarcityLearner()
     for each in requests:
         mix.add(each)
-    run_to_end(learner.renewing(mix, [(each, each.left) for each in nodes]))
+    run_to_end(learner.renewing(mix, [OpenNode(str(i), each) for i, each in enumerate(nodes)]))
     return learner.now
 
 
@@ -148,7 +150,7 @@ def test_prices_count_what_is_wasted_of_all_cards_of_a_pod():
 
 def test_with_prices_a_node_without_cpu_for_its_cards_comes_first():
     rich, poor = free_cards([16, 16], [0, 0]), free_cards([16, 16], [0, 0])
-    poor.left = 1000, 8000
+    poor.left = Left(1000, 8000, 8000, 8000)
     asked = Request((ContainerRequest("main", 16),), cpu=4000)
     scarcity = learned([rich, poor], [asked])
     small = Request((ContainerRequest("main", 16),), policy=PRICES, cpu=500)
@@ -192,3 +194,21 @@ def test_the_fast_path_ranks_by_the_selected_cards(used, units, cards, node, is_
     scarcity = learned([found], [short_way, request(5)]) if is_known else NOT_KNOWN
     both = (rank(found, each, policies, "n", scarcity=scarcity) for each in (short_way, long_way))
     assert next(both) == next(both)
+
+
+def half_used(left, of):
+    """Return a node with four GPUs of which 8 units are free, and with so much free CPU."""
+    found = free_cards([16] * 4, [8] * 4)
+    found.left = Left(left, of, of, of)
+    return found
+
+
+@pytest.mark.parametrize("policy", NodePolicy)
+def test_every_policy_first_takes_what_pods_without_gpu_memory_would_strand(policy):
+    asked = Request((ContainerRequest("main", 8),), cpu=10_000)
+    # Both have CPU for their free units. Pods without GPU memory will take most of it of one.
+    nodes = {"at-risk": half_used(80_000, 80_000), "a-safe": half_used(40_000, 160_000)}
+    scarcity = learned(nodes.values(), [asked] * 10)
+    policies = Policies(policy, shape=SHAPE)
+    assert order(nodes, asked, policies, scarcity) == ["a-safe", "at-risk"]
+    assert order(nodes, asked, policies, replace(scarcity, level=0.25)) == ["at-risk", "a-safe"]

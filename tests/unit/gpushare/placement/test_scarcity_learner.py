@@ -2,20 +2,23 @@
 
 from gpushare.cards.model import ContainerRequest, Request
 from gpushare.demand.mix import Mix
+from gpushare.demand.scarcity import Left
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.scarcity_learner import ScarcityLearner
+from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
 from tests.builders import run_to_end, stock
 
+LEFT = Left(8000, 0, 8000, 8000)
 
-def cards(left=(8000, 0)):
+
+def cards(left=LEFT):
     ledger = Ledger()
     ledger.set_inventory("n", stock(16, 16))
     return FreeCards(ledger.account("n"), left=left)
 
 
 def renew(learner, mix, *nodes):
-    run_to_end(learner.renewing(mix, [(each, (8000, 8000)) for each in nodes]))
+    run_to_end(learner.renewing(mix, [OpenNode(str(i), each) for i, each in enumerate(nodes)]))
     return learner.now
 
 
@@ -47,4 +50,4 @@ def test_a_node_whose_free_cpu_is_unknown_hosts_nothing():
     mix.add(Request((ContainerRequest("main", 32),), 2, cpu=4000))
     few = renew(learner, mix, cards(), cards(left=None))
     alone = ScarcityLearner()
-    assert few.hosts == renew(alone, mix, cards(), cards(left=(-1, 0))).hosts
+    assert few.hosts == renew(alone, mix, cards(), cards(left=Left(-1, 0, 8000, 8000))).hosts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpushare.cards.model import Card, ContainerRequest, Health, Inventory, Request, Share
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
 from gpushare.contract import BY_CDI, BY_DRIVER, BY_FRAMEWORK, EARLY_BINDING
-from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Scarcity
+from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Left, Scarcity
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import verdict
 from gpushare.placement.rank import Policies
@@ -36,10 +36,13 @@ class Gpu:
     enforces: str = ""
 
 
+LEFT = Left(2000, 2000, 4000, 4000)
+
+
 @dataclass(frozen=True)
 class State:
     gpus: tuple[Gpu, ...] = (Gpu(), Gpu())
-    left: tuple[int, int] | None = (2000, 2000)
+    left: Left | None = LEFT
     closed: Reason | None = None
     setup: dict[str, object] = field(default_factory=dict)
 
@@ -75,7 +78,9 @@ GPU_CHANGES = (
     *[("enforces", each) for each in (BY_DRIVER, BY_FRAMEWORK)],
 )
 CHANGES = (
-    *[("left", left) for left in (None, (2000, 2000), (1000, 2000), (2000, 1000), (-5, 0))],
+    ("left", None),
+    *[("left", Left(*left, 4000, 4000)) for left in ((1000, 2000), (2000, 1000), (-5, 0))],
+    *[("left", Left(2000, 2000, *every)) for every in ((2000, 4000), (4000, 2000))],
     *[("closed", reason) for reason in (LEAVING, UNREADABLE)],
 )
 SETUPS = (

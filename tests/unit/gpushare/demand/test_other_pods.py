@@ -1,0 +1,97 @@
+"""How much pods without GPU memory are going to take is foretold from how many came and stayed."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.demand.other_pods import NodeUse, OtherPods
+
+CPU = 100_000
+EMPTY = NodeUse(80, 0, CPU, 1.0, 0)
+
+
+def look(pods, *nodes):
+    """Return the level after a look at these nodes."""
+    pods.begin()
+    for number, node in enumerate(nodes):
+        pods.add(f"n{number}", node)
+    return pods.level()
+
+
+def used(units, others, free=None):
+    """Return the use of a node on which the pods with GPU memory request no CPU."""
+    return NodeUse(80, units, CPU, 1 - others / CPU if free is None else free, others)
+
+
+def test_nothing_is_expected_where_no_pods_without_gpu_memory_come():
+    pods = OtherPods()
+    assert [look(pods, used(units, 0), EMPTY) for units in (0, 8, 40, 80)] == [1.0] * 4
+
+
+def test_pods_that_were_there_at_the_first_look_have_not_come():
+    pods = OtherPods()
+    assert look(pods, used(0, 50_000), EMPTY) == 1.0
+    assert look(pods, used(8, 50_000), EMPTY) == 1.0
+
+
+def test_as_many_more_are_expected_with_the_free_gpu_memory_as_came_with_the_used():
+    pods = OtherPods()
+    look(pods, EMPTY, EMPTY)
+    # A quarter of the GPU memory came with 20 cores, so 60 more come to 200 that are free.
+    assert look(pods, used(40, 0), used(0, 20_000, free=1.0)) == 0.7
+
+
+def test_a_level_falls_while_more_pods_without_gpu_memory_come():
+    pods = OtherPods()
+    look(pods, EMPTY, EMPTY)
+    levels = [look(pods, used(20, much), EMPTY) for much in (5_000, 10_000, 20_000)]
+    assert levels == sorted(levels, reverse=True)
+    assert levels[0] < 1.0
+
+
+def test_nothing_is_expected_where_as_many_go_as_come():
+    pods = OtherPods()
+    look(pods, EMPTY, EMPTY)
+    for _ in range(10):
+        look(pods, used(20, 10_000), EMPTY)
+        level = look(pods, used(20, 0), EMPTY)
+    assert level == 1.0
+
+
+def test_nothing_is_expected_any_more_once_pods_with_gpu_memory_come_alone():
+    pods = OtherPods()
+    look(pods, EMPTY, EMPTY)
+    assert look(pods, used(20, 10_000), EMPTY) < 1.0
+    for _ in range(30):
+        look(pods, used(0, 10_000), EMPTY)
+        level = look(pods, used(20, 10_000), EMPTY)
+    assert level == 1.0
+
+
+def test_a_node_that_goes_or_comes_says_nothing_about_pods():
+    pods = OtherPods()
+    assert look(pods, EMPTY) == 1.0
+    assert look(pods, EMPTY, used(40, 50_000)) == 1.0
+    assert look(pods, EMPTY) == 1.0
+    assert look(pods, EMPTY, used(40, 50_000)) == 1.0
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.builds(
+                NodeUse,
+                st.integers(1, 100),
+                st.integers(0, 100),
+                st.integers(0, CPU),
+                st.floats(-1, 1),
+                st.floats(0, CPU),
+            ),
+            max_size=5,
+        ),
+        max_size=8,
+    )
+)
+def test_a_level_is_a_part_of_a_node(looks):
+    pods = OtherPods()
+    for nodes in looks:
+        assert 0.0 <= look(pods, *nodes) <= 1.0
