@@ -16,6 +16,7 @@ from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.scarcity import NOT_KNOWN, Left
 from gpushare.errors import RequestError
@@ -29,15 +30,16 @@ from gpushare.objects.pod_requests import (
     Amounts,
     Requests,
     foreign_resources,
-    read_amounts,
     requests_of,
 )
 from gpushare.placement import verdict
+from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_constraints import ProfileRules
-from gpushare.placement.node_resources import OfferedResources, free_resources, left_of, limited
+from gpushare.placement.node_resources import OfferedResources, every_of, free_resources, limited
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
+from gpushare.placement.scarcity_learner import OpenNode
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.planning.ask import ZoneRole
 from gpushare.preemption.ending import EndingPods
@@ -251,6 +253,11 @@ class ClusterState:
         left = self._left(node, pod_uid, priority) if closed is None else None
         return verdict.look(account, closed, self.unit_mib, expected, left)
 
+    def open_node(self, name: str, cards: FreeCards) -> OpenNode:
+        """Return what is learned from about a node with these cards."""
+        used = (self.use.used(name) or {}).get(RESOURCE_MEMORY, 0)
+        return OpenNode(name, cards, self._empty(name), used, self.use.of_others(name))
+
     def _empty(self, name: str) -> Left | None:
         """Return a node's CPU and memory without any pods; None if they are unknown."""
         node = self.nodes.get(name)
@@ -260,10 +267,9 @@ class ClusterState:
         if known is not None and known[0] is node:
             return known[1]
         try:
-            every = read_amounts(node.allocatable, name)
+            amounts = every_of(node)
         except RequestError:
             return None
-        amounts = left_of(every, node)
         self._allocatable[name] = node, amounts
         return amounts
 
@@ -278,7 +284,7 @@ class ClusterState:
         for amounts in (kept, *self._being_bound(name, besides)):
             cpu -= amounts.get("cpu", 0)
             memory -= amounts.get("memory", 0)
-        return Left(limited(cpu), limited(memory), empty.all_cpu, empty.all_memory)
+        return empty._replace(cpu=limited(cpu), memory=limited(memory))
 
 
 def _none_ended(_: Group) -> int:

@@ -17,6 +17,7 @@ from gpushare.placement.verdict_cache import Verdicts
 FEW: Final = 8  # below 1 / FEW of all nodes, sorting them is cheaper than a pass over all
 STEP: Final = 150  # 1500 points: all of kube-scheduler's own scores together are 1400 at most
 FOR_THE_BEST: Final = 1
+MOST: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,15 @@ def weighing(
 ) -> list[int]:
     """Return scores from 0 to 10 for nodes ``in_order``, like those of one plugin among others.
 
-    A score is what the node policy gives for the utilization of the pod's GPUs, plus one for the
-    best node. Equal nodes have equal scores, so that kube-scheduler chooses between them.
+    A score is that of the rank, plus one for the best node. Equal nodes have equal scores, so that
+    kube-scheduler chooses between them.
     """
 
     def below_zero(name: str) -> int:
         rank = verdicts.fits.get(name)
         if rank is None or rank[0] or name in last:
             return 0
-        return -int(0.5 - rank[1])
+        return -int(0.5 + min(MOST, max(0.0, -rank[1])))
 
     # Scores only fall along the order, so a binary search finds each step.
     found: list[int] = []

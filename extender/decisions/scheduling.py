@@ -228,7 +228,7 @@ class Scheduling:
         for name in list(self._ledger.nodes()):
             cards = self._look(name).cards
             if cards is not None:
-                yield OpenNode(name, cards, self.state.use.of_others(name))
+                yield self.state.open_node(name, cards)
 
     def _verdicts(self, request: Request, pod: Pod, nodes: Sequence[str]) -> Verdicts:
         """Return what is known about nodes for a pod that is asked about on ``nodes``.

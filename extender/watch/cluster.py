@@ -75,6 +75,7 @@ class ClusterWatch:
         self._reporter = Reporter(notice)
         self._sentences = Sentences(self.state, self.state.rooms)
         self._reported_version, self._reported_quotas = 0, dict[str, Quota | None]()
+        self._has_listed_pods = False
 
     async def run(self) -> None:
         """Audit the ledger, expire plans and report to pending pods, until cancelled."""
@@ -89,7 +90,8 @@ class ClusterWatch:
                 report_at = clock.monotonic() + REPORT_SECONDS
                 self.expire_plans()
                 self.scheduling.nominated.renew()
-                await in_slices(self.scheduling.renewing_scarcity())
+                if self._has_listed_pods:  # else these would seem to come now
+                    await in_slices(self.scheduling.renewing_scarcity())
                 if self.state.namespaces.version:  # some are limited or queued
                     await in_slices(self.state.namespace_use.renewing())
                 await in_slices(self.report_pending())
@@ -115,6 +117,7 @@ class ClusterWatch:
             else:
                 self.pod_changed(pod)
             yield
+        self._has_listed_pods = True
         self.audit.begin()
 
     def pod_changed(self, pod: Pod) -> None:

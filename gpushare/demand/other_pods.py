@@ -10,15 +10,18 @@ from typing import Final, NamedTuple
 
 # A level is the next higher multiple of 1 / _STEPS, so that it seldom changes.
 _STEPS: Final = 20
-# Where pods come and go, no node is filled up for good. So at least this part of the pods that
-# came must have stayed, among those that came with the last quarter of the GPU memory in use.
+_MOST_WRONG: Final = 1.5 / _STEPS  # one step, and not two
+_LEAST: Final = 0.005  # of all CPU: fewer pods without GPU memory do not matter
+# Where pods come and go, no node is filled up for good. So such a part of the pods that came must
+# have stayed until more are expected, and such a part as long as they are.
+_STAYED: Final = 0.95
 _STAYING: Final = 0.9
-_LATELY: Final = 0.25
+_LATELY: Final = 0.25  # of the GPU memory in use: what came with it counts, earlier pods count half
 _FEW: Final = 0.01  # of all GPU memory: with less, it is hardly known how many others come with it
 
 
 class NodeUse(NamedTuple):
-    """What a node has: ``units`` of GPU memory, of which ``used`` are, and ``cpu`` in thousandths.
+    """What a node has of GPU memory, how much of it pods use, and its CPU, in thousandths.
 
     ``free`` is the part of its CPU that is free, or of its memory if that is less. ``others`` is
     the CPU of pods without GPU memory; their part of the memory counts as CPU if that is more.
@@ -32,14 +35,15 @@ class NodeUse(NamedTuple):
 
 
 class OtherPods:
-    """Compares successive looks at all nodes with GPUs: ``begin``, ``add`` each node, ``level``.
+    """Compares successive looks at the nodes with GPUs: ``begin``, ``add`` each node, ``level``.
 
-    What is on a node that was not seen before has not come.
+    Pods on a node that was not seen before have not come.
     """
 
     def __init__(self) -> None:
         self._before: dict[str, NodeUse] = {}
         self._came = self._went = self._used = 0.0  # CPU of others, CPU of others, GPU memory
+        self._level = 1.0
         self.begin()
 
     def begin(self) -> None:
@@ -48,44 +52,53 @@ class OtherPods:
         self._cpu = [0.0] * (_STEPS + 1)  # of nodes, by how much of them is free, in steps
         self._free = [0.0] * (_STEPS + 1)
         self._all_units = self._all_used = 0
-        self._more = self._less = self._more_used = 0.0
+        self._new_came = self._new_went = self._new_used = 0.0
 
     def add(self, name: str, now: NodeUse) -> None:
         """Look at a node."""
         self._now[name] = now
         self._all_units += now.units
         self._all_used += now.used
-        step = min(_STEPS, max(0, int(now.free * _STEPS)))
+        free = max(0.0, now.free)
+        step = min(_STEPS, int(free * _STEPS))
         self._cpu[step] += now.cpu
-        self._free[step] += now.cpu * now.free
+        self._free[step] += now.cpu * free
         before = self._before.get(name)
         if before is not None:
-            self._more += max(0.0, now.others - before.others)
-            self._less += max(0.0, before.others - now.others)
-            self._more_used += max(0, now.used - before.used)
+            self._new_came += max(0.0, now.others - before.others)
+            self._new_went += max(0.0, before.others - now.others)
+            self._new_used += max(0, now.used - before.used)
 
     @property
     def room(self) -> float:
         """The part of the GPU memory that is free on all nodes of this look."""
-        return 1 - self._all_used / self._all_units if self._all_units else 1.0
+        return max(0.0, 1 - self._all_used / max(1, self._all_units))
 
     def level(self) -> float:
-        """Return what pods without GPU memory leave of a node that is free, as a part of it.
+        """Return the free part down to which pods without GPU memory will fill nodes; 1.0 if none.
 
-        It is 1.0 if none come. Otherwise as many more are expected with each unit of GPU memory
-        that is free as came with those that were used lately.
+        As many more are expected with each unit of GPU memory that is free as came with those that
+        were used lately. A level is kept until it is wrong by more than a step, so that it does not
+        change with every pod.
         """
         self._before = self._now
-        self._came += self._more
-        self._went += self._less
-        self._used += self._more_used
-        if self._used > _LATELY * self._all_used:
+        self._came += self._new_came
+        self._went += self._new_went
+        self._used += self._new_used
+        if self._used > _LATELY * self._all_used or self._came > sum(self._cpu):
             self._came, self._went, self._used = self._came / 2, self._went / 2, self._used / 2
         stayed = self._came - self._went
-        if stayed <= 0 or stayed < _STAYING * self._came:
-            return 1.0
+        needed = _STAYED if self._level == 1.0 else _STAYING
+        level = self._expected(stayed) if stayed >= needed * self._came else 1.0
+        if 1.0 in {level, self._level} or abs(level - self._level) > _MOST_WRONG:
+            self._level = level
+        return self._level
+
+    def _expected(self, stayed: float) -> float:
         with_each = stayed / max(1, self._used, _FEW * self._all_units)
-        to_come = with_each * (self._all_units - self._all_used)
+        to_come = with_each * max(0, self._all_units - self._all_used)
+        if to_come <= _LEAST * sum(self._cpu):
+            return 1.0
         cpu = free = 0.0
         for step in range(_STEPS, -1, -1):
             cpu += self._cpu[step]

@@ -3,8 +3,8 @@
 Three things become scarce before GPU memory does:
 
 * CPU and memory of the node. Free GPU memory is *stranded* beyond what the rest of the node's CPU
-  or memory can serve, at what pods request with each unit on average. What pods without GPU memory
-  are going to take of the node does not serve it (``demand.other_pods``).
+  or memory can serve, at what pods request with each unit on average. CPU and memory that pods
+  without GPU memory are going to take do not serve it (``demand.other_pods``).
 * Nodes with enough entirely free cards, and CPU, for a pod of several cards.
 * Cards of a model that other pods must have.
 """
@@ -45,20 +45,20 @@ Hosts = tuple[tuple[Sequence[int], Sequence[float]], ...]
 
 
 class Left(NamedTuple):
-    """The CPU and memory of a node, in thousandths: what is free, and what pods can use in all."""
+    """The CPU and memory of a node, in thousandths: what is free, and what pods can use in all.
+
+    ``takes_any``: no taint keeps pods off that do not tolerate it.
+    """
 
     cpu: int
     memory: int
     all_cpu: int
     all_memory: int
+    takes_any: bool = True
 
-    @property
-    def part(self) -> float:
-        """The part of the CPU that is free, or of the memory if that is less."""
-        return min(self.cpu / max(1, self.all_cpu), self.memory / max(1, self.all_memory))
-
-    def less(self, cpu: float, memory: float) -> "Left":
-        return Left(int(self.cpu - cpu), int(self.memory - memory), self.all_cpu, self.all_memory)
+    def part(self, cpu: float, memory: float) -> float:
+        """Return which part of the CPU is so much, or of the memory if that is less."""
+        return min(cpu / max(1, self.all_cpu), memory / max(1, self.all_memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +121,16 @@ class Scarcity:
     prices: Prices = field(default_factory=dict)
     level: float = 1.0
 
-    def stranded(self, free: float, left: Left) -> float:
-        """Return the units of ``free`` that pods cannot use for lack of CPU or memory."""
+    def stranded(self, free: float, cpu: float, memory: float, of: Left) -> float:
+        """Return the units of ``free`` that pods cannot use for lack of CPU or memory.
+
+        So much CPU and memory is free of the node ``of``.
+        """
         if not self.cpu:
             return 0.0
-        cpu: float = left.cpu
-        memory: float = left.memory
-        if self.level < 1 and left.part > self.level:
-            taken = left.part - self.level
-            cpu, memory = cpu - taken * left.all_cpu, memory - taken * left.all_memory
+        if self.level < 1 and of.takes_any:
+            taken = max(0.0, of.part(cpu, memory) - self.level)
+            cpu, memory = cpu - taken * of.all_cpu, memory - taken * of.all_memory
         served = cpu / self.cpu
         if self.memory:
             served = min(served, memory / self.memory)
@@ -218,6 +219,22 @@ def _models(
     return {model: _MODEL * min(1.0, needed[model] / supply[model]) for model in needed}
 
 
+def stranding(
+    scarcity: Scarcity, request: Request, *, free: int, card: float, left: Left | None
+) -> float:
+    """Return how much more of the node's free units is stranded with the pod, in cards.
+
+    The arguments are those of ``cost``.
+    """
+    if left is None or not scarcity.cpu:
+        return 0.0
+    cpu, memory, *_ = left
+    cpu_left = cpu - request.cpu
+    memory_left = memory - request.cpu * scarcity.memory / scarcity.cpu
+    after = scarcity.stranded(free - request.units, cpu_left, memory_left, left)
+    return (after - scarcity.stranded(free, cpu, memory, left)) / card
+
+
 def cost(
     scarcity: Scarcity, request: Request, *, free: int, empty: int, taken: int, card: float,
     left: Left | None, model: str, weights: Weights = OF_BINPACK,
@@ -234,10 +251,7 @@ def cost(
     found += weights.tight * (free - units) / capacity.most_units
     if left is None:
         return found + _UNKNOWN
-    if scarcity.cpu:
-        after = left.less(asked, asked * scarcity.memory / scarcity.cpu)
-        more = scarcity.stranded(free - units, after) - scarcity.stranded(free, left)
-        found += more / card
+    found += stranding(scarcity, request, free=free, card=card, left=left)
     if scarcity.hosts and empty > 1:
         lost = scarcity.host(empty, left.cpu) - scarcity.host(empty - taken, left.cpu - asked)
         found += weights.hosts * lost

@@ -56,7 +56,7 @@ class ResourceUse:
         """Count a pod on a node, instead of what it counted before.
 
         None: its requests cannot be read, and it is unknown what is free on the node. ``is_other``:
-        kube-scheduler alone chose the node.
+        it requests no GPU memory, and its node was chosen by kube-scheduler's scores.
         """
         before = self._node_of.get(uid)
         if before is not None:

@@ -19,6 +19,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.scheduling import (
+    SOFT,
     Affinity,
     ContainerPort,
     Present,
@@ -43,10 +44,7 @@ class OwnerReference(msgspec.Struct, gc=False, frozen=True):
 
 
 def belong_to_node(owners: Iterable[OwnerReference] | None) -> bool:
-    """Return whether these are owners of a pod that is bound to one node: a DaemonSet, or itself.
-
-    The latter own static pods, which the kubelet reads from a file.
-    """
+    """Return whether these own a pod of one node: a DaemonSet, or the node, as of static pods."""
     return any(owner.kind in NODE_OWNERS for owner in owners or ())
 
 
@@ -413,6 +411,11 @@ class Node(_Object, gc=False, frozen=True):
     status: NodeStatus = NodeStatus()
     spec: NodeSpec = NodeSpec()
     is_left_out: bool = msgspec.field(name="gpushare.aliyun.com/left-out", default=False)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether pods without any toleration may come."""
+        return not (self.spec.unschedulable or any(each.effect != SOFT for each in self.taints))
 
     @property
     def taints(self) -> tuple[Taint, ...]:

@@ -20,6 +20,7 @@ from gpushare.objects.pod_requests import (
 )
 
 _NONE: Final[frozenset[str]] = frozenset()
+_LEFT: Final[tuple[str, ...]] = ("cpu", "memory")
 
 
 class OfferedResources:
@@ -84,11 +85,23 @@ def left_of(free: Mapping[str, int] | None, node: Node | None) -> Left | None:
 
     Amounts beyond what Kubernetes accepts are limited, so that they can be compared as floats.
     """
-    if free is None or node is None or "cpu" not in free:
+    every = every_of(node) if node is not None else None
+    if free is None or every is None or "cpu" not in free:
         return None
-    every = read_amounts(node.allocatable, f"allocatable of node {node.name}")
-    amounts = (free["cpu"], free.get("memory", 0), every.get("cpu", 0), every.get("memory", 0))
-    return Left(*map(limited, amounts))
+    return every._replace(cpu=limited(free["cpu"]), memory=limited(free.get("memory", 0)))
+
+
+def every_of(node: Node) -> Left | None:
+    """Return a node's CPU and memory as if all were free; None if they are not known.
+
+    Raises RequestError if an amount cannot be read.
+    """
+    stated = {name: node.allocatable[name] for name in _LEFT if name in node.allocatable}
+    if "cpu" not in stated:
+        return None
+    every = read_amounts(stated, f"allocatable of node {node.name}")
+    cpu, memory = (limited(every.get(name, 0)) for name in _LEFT)
+    return Left(cpu, memory, cpu, memory, node.takes_any)
 
 
 def limited(amount: int) -> int:

@@ -8,12 +8,13 @@ empty, and large pods need empty cards. Ties are broken by what the pod costs ot
 For prices, the rank is what the pod wastes of these cards (``demand.prices``) and costs others, in
 steps; ties are broken by the free units of the node. As long as nothing is known, it is binpack.
 
-Where pods without GPU memory fill up the nodes, what the pod costs others counts before ties for
-every policy: a score that is better by 10 is worth one card.
+Where pods without GPU memory are going to fill nodes, costs come before ties, and a card is worth
+as much as 10 points: for binpack what the pod costs others, for spread and shapes only the units
+that it leaves without CPU or memory.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import floor
@@ -21,7 +22,7 @@ from operator import eq
 from types import MappingProxyType
 from typing import Final
 
-from gpushare.cards.model import Request
+from gpushare.cards.model import Card, Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.demand.prices import Prices
 from gpushare.demand.scarcity import (
@@ -31,13 +32,14 @@ from gpushare.demand.scarcity import (
     OF_RISK,
     Scarcity,
     cost,
+    stranding,
 )
 from gpushare.placement.card_choice import FreeCards, select
 
 Shape = tuple[tuple[float, float], ...]  # (utilization in percent, score), in rising order
 
 _STEP: Final = 0.02  # cards; smaller differences of prices are noise
-_MOST_SCORE: Final = 10
+_A_CARD: Final = 10  # points
 
 _BINPACK: Final[Shape] = ((0, 0), (100, 10))
 _SPREAD: Final[Shape] = ((0, 10), (100, 0))
@@ -68,7 +70,8 @@ class Policies:
 
 
 # Sorts best first. The first part is 1 if the node fits only when expected binds to it do not
-# happen; the second is a negated score from 0 to 10; the last is the node's unique name.
+# happen; the second is a negated score, from 0 to 10 unless costs count; the last is the node's
+# unique name.
 Rank = tuple[int, float, float, str]
 
 
@@ -81,6 +84,49 @@ def rank(
     scarcity: Scarcity = NOT_KNOWN,
 ) -> Rank | None:
     """Rank the node ``name`` for a pod by its free cards; None if the pod does not fit."""
+    selected = _selected(cards, request, policies)
+    if selected is None:
+        return None
+    each_free, sizes, of_model = selected
+    policy, wanted = request.policy, request.units_per_card
+    free, units = sum(each_free), sum(sizes)
+    by = policy.node_policy or policies.node
+    score = policies.scores[by]
+    more = request.units
+    points = score(100 * (units - free + more) / units)
+    is_priced = by is NodePolicy.PRICES and bool(scarcity.prices)
+    is_at_risk = scarcity.level < 1
+    node_free, card = cards.units - cards.used, cards.units / len(cards.free)
+    if is_priced or (by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN):
+        costs = cost(
+            scarcity,
+            request,
+            free=node_free,
+            empty=cards.empty,
+            taken=sum(map(eq, each_free, sizes)),
+            card=card,
+            left=cards.left,
+            model=of_model.model,
+            weights=OF_PRICES if is_priced else OF_RISK if is_at_risk else OF_BINPACK,
+        )
+        if is_priced:
+            costs += _wasted(scarcity.prices, each_free, sizes, wanted)
+            return (0, -_score_of(costs), node_free, name)
+        tie = costs
+    else:
+        tie = -score(100 * (cards.used + more) / cards.units)
+        costs = 0.0
+        if is_at_risk:
+            costs = stranding(scarcity, request, free=node_free, card=card, left=cards.left)
+    if is_at_risk:
+        points -= _A_CARD * _stepped(costs)
+    return (0, -points, tie, name)
+
+
+def _selected(
+    cards: FreeCards, request: Request, policies: Policies
+) -> tuple[Sequence[int], Sequence[int], Card] | None:
+    """Return free and all units of each card that the pod would get, and one of the cards."""
     policy, wanted, count = request.policy, request.units_per_card, request.card_count
     is_any = not policy.names_cards
     names_only_models = not (policy.only or policy.never or policy.needs_limit)
@@ -92,45 +138,18 @@ def rank(
         chosen = select(cards, request, policies.card)
         if chosen is None:
             return None
-        each_free = [place.free for place in chosen]
         sizes = [place.card.units for place in chosen]
-        of_model = chosen[0].card
-    else:
-        # The same cards as ``select``, by their amounts only: this runs for every node.
-        first = bisect_left(cards.free, wanted)
-        if len(cards.free) - first < count:
-            return None
-        each_free = cards.free[first : first + count]
-        sizes = cards.sizes[first : first + count]
-        of_model = cards.places[first].card
-    free, units = sum(each_free), sum(sizes)
-    by = policy.node_policy or policies.node
-    score = policies.scores[by]
-    more = wanted * count
-    found = score(100 * (units - free + more) / units)
-    is_priced = by is NodePolicy.PRICES and bool(scarcity.prices)
-    is_at_risk = scarcity.level < 1 and not is_priced
-    if is_priced or is_at_risk or (by is NodePolicy.BINPACK and scarcity is not NOT_KNOWN):
-        costs = cost(
-            scarcity,
-            request,
-            free=cards.units - cards.used,
-            empty=cards.empty,
-            taken=sum(map(eq, each_free, sizes)),
-            card=cards.units / len(cards.free),
-            left=cards.left,
-            model=of_model.model,
-            weights=OF_PRICES if is_priced else OF_RISK if is_at_risk else OF_BINPACK,
-        )
-        if is_priced:
-            costs += _wasted(scarcity.prices, each_free, sizes, wanted)
-            return (0, -_score_of(costs), cards.units - cards.used, name)
-        if is_at_risk:
-            return (0, -_score_of(costs - found / _MOST_SCORE), costs, name)
-        tie = costs
-    else:
-        tie = -score(100 * (cards.used + more) / cards.units)
-    return (0, -found, tie, name)
+        return [place.free for place in chosen], sizes, chosen[0].card
+    # The same cards as ``select``, by their amounts only: this runs for every node.
+    first = bisect_left(cards.free, wanted)
+    last = first + count
+    if len(cards.free) < last:
+        return None
+    return cards.free[first:last], cards.sizes[first:last], cards.places[first].card
+
+
+def _stepped(costs: float) -> float:
+    return floor(costs / _STEP + 0.5) * _STEP
 
 
 def _wasted(prices: Prices, free: Iterable[int], sizes: Iterable[int], wanted: int) -> float:
@@ -141,7 +160,7 @@ def _wasted(prices: Prices, free: Iterable[int], sizes: Iterable[int], wanted: i
 
 def _score_of(costs: float) -> float:
     """Return a score from 0 to 10 that falls with costs, in cards and in steps; 5 for none."""
-    stepped = floor(costs / _STEP + 0.5) * _STEP
+    stepped = _stepped(costs)
     return 5 - 5 * stepped / (1 + abs(stepped))
 
 

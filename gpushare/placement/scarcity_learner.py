@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from gpushare.demand.mix import Mix
 from gpushare.demand.other_pods import NodeUse, OtherPods
 from gpushare.demand.prices import prices_of
-from gpushare.demand.scarcity import NOT_KNOWN, Capacity, of_shape, scarcity_of
+from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Left, of_shape, scarcity_of
+from gpushare.objects.pod_requests import MILLI
 from gpushare.placement.card_choice import FreeCards
 
 _GROWTH: Final = 1.5  # of the number of pods until the mix is looked at again
@@ -18,21 +19,24 @@ _LARGE: Final = 2**63
 
 
 class OpenNode(NamedTuple):
-    """A node that takes new pods; ``others`` are CPU and memory of its pods without GPU memory."""
+    """A node that takes new pods.
+
+    ``every`` has all its CPU and memory free; None if these are not known. ``used`` is the GPU
+    memory that its pods request, in thousandths, and ``others`` the CPU and memory of pods that
+    kube-scheduler alone has placed.
+    """
 
     name: str
     cards: FreeCards
+    every: Left | None
+    used: int = 0
     others: tuple[int, int] = (0, 0)
 
-    @property
-    def use(self) -> NodeUse | None:
-        """None if the node's CPU is not known."""
-        cards, left = self.cards, self.cards.left
-        if left is None:
-            return None
+    def use(self, left: Left) -> NodeUse:
         cpu, memory = self.others
-        as_cpu = max(cpu, memory * left.all_cpu / max(1, left.all_memory))
-        return NodeUse(cards.units, cards.used, left.all_cpu, left.part, as_cpu)
+        as_cpu = min(left.all_cpu, max(cpu, memory * left.all_cpu / max(1, left.all_memory)))
+        units, free = sum(self.cards.account.largest), left.part(left.cpu, left.memory)
+        return NodeUse(units * MILLI, self.used, left.all_cpu, free, as_cpu)
 
 
 class ScarcityLearner:
@@ -58,14 +62,15 @@ class ScarcityLearner:
                 sizes[each.card.units] += each.card.units
                 card = min(card, each.card.units)
             most_units = max(most_units, cards.units)
-            left, use = cards.left, node.use
-            if left is None or use is None:
+            if (every := node.every) is None:
                 continue
-            most_cpu, most_memory = max(most_cpu, left.all_cpu), max(most_memory, left.all_memory)
+            most_cpu, most_memory = max(most_cpu, every.cpu), max(most_memory, every.memory)
             if len(cards.free) > 1:
-                shapes.add((len(cards.free), of_shape(left.all_cpu)))
-            hosts.append((cards.empty, left.cpu))
-            self._others.add(node.name, use)
+                shapes.add((len(cards.free), of_shape(every.cpu)))
+            if (left := cards.left) is not None:
+                hosts.append((cards.empty, left.cpu))
+                if left.takes_any:
+                    self._others.add(node.name, node.use(left))
         capacity = Capacity(dict(units), frozenset(shapes), card, most_units, most_cpu, most_memory)
         found = self.now
         if capacity != found.capacity or self._is_outdated(mix):
@@ -76,7 +81,7 @@ class ScarcityLearner:
             most_first = (size for size, _ in sizes.most_common())
             learned = replace(learned, prices=(yield from prices_of(kinds, most_first)))
             found = learned if learned != found else found
-        level = self._others.level()
+        level = self._others.level() if found.cpu else 1.0
         if level != found.level:
             found = replace(found, level=level)
         # Nodes that fill up with other pods are kept only for pods that come before these do.

@@ -115,9 +115,9 @@ class VerdictCache:
     def renewing(self) -> Iterator[None]:
         """Rank every node that fits again, in short steps: the ranks of all have changed.
 
-        Until then the former ranks are used.
+        Until then the former ranks are used. The classes that were used last come first.
         """
-        for which, verdicts in list(self._classes.items()):
+        for which, verdicts in reversed(list(self._classes.items())):
             yield
             if which in self._classes:
                 judge = self._judging(self._requests[which])

@@ -30,7 +30,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import Requests, resources_used
 from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_resources import OfferedResources, free_resources, left_of
+from gpushare.placement.node_resources import OfferedResources, every_of, free_resources, left_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
@@ -144,7 +144,9 @@ class ListedCluster:
         for name in self.ledger.nodes():
             account, free = self.ledger.account(name), self.free_resources(name)
             if account is not None and free is not None and name not in self._closed:
-                yield OpenNode(name, FreeCards(account, left=left_of(free, self._nodes[name])))
+                node = self._nodes[name]
+                cards = FreeCards(account, left=left_of(free, node))
+                yield OpenNode(name, cards, every_of(node))
 
     @cached_property
     def _use(self) -> ResourceUse:

@@ -16,10 +16,12 @@ from gpushare.annotations import pod_annotations
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.queue.lacking import Lacking
 from gpushare.cards.model import Card, Inventory, Request, Share
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.scarcity import NOT_KNOWN
 from gpushare.errors import RequestError
 from gpushare.groups.index import Groups
+from gpushare.groups.sources import key_of
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
@@ -36,6 +38,7 @@ from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import (
     OfferedResources,
+    every_of,
     free_resources,
     insufficient,
     left_of,
@@ -52,6 +55,7 @@ from gpushare.text.natural import natural
 from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus, Sharing
 from gpusharectl.simulate.other_systems.occupancy import Occupancy
+from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.shown_nodes import ShownNodes
 
 TOO_LITTLE: Final = "node has too little allocatable left of "
@@ -127,7 +131,8 @@ class SimulatedCluster:
 
     def bind(self, pod: Pod) -> None:
         self._pods.setdefault(pod.node, {})[pod.uid] = self._bound[pod.uid] = pod
-        is_other = not (asks_for_share(pod) or pod.belongs_to_node)
+        is_ours = asks_for_share(pod) or key_of(pod) is not None
+        is_other = not (is_ours or pod.belongs_to_node or gpus_of(pod))
         self.use.put(pod.uid, pod.node, resources_used(pod), is_other=is_other)
         self._changed(pod.node)
         self._count(pod)
@@ -339,9 +344,10 @@ class SimulatedCluster:
                 continue
             known = self._open.get(name)
             if known is None:
-                left = left_of(self._room(name), self._nodes[name])
-                cards = FreeCards(self.account(name), left=left)
-                known = OpenNode(name, cards, self.use.of_others(name))
+                node = self._nodes[name]
+                cards = FreeCards(self.account(name), left=left_of(self._room(name), node))
+                used = (self.use.used(name) or {}).get(RESOURCE_MEMORY, 0)
+                known = OpenNode(name, cards, every_of(node), used, self.use.of_others(name))
                 self._open[name] = known
             yield known
 

@@ -67,11 +67,11 @@ def _cpu_is_left(facts: Facts) -> Iterator[DoctorFinding]:
         f"{gpus:.1f} of {sum(each.gpus for each in nodes)} GPUs are free and have no CPU: "
     )
     if part == 1:
-        found += "the component or a taint would give these back"
+        found += "a taint or the component avoid-gpu-nodes would give these back"
     else:
         found += (
-            f"a taint would give these back, the component {part * gpus:.1f} of them, because "
-            "nodes without GPU have too little free CPU for more of these pods"
+            "a taint would give these back, and the component avoid-gpu-nodes "
+            f"{part * gpus:.1f}, because nodes without GPU have too little free CPU for more"
         )
     worst = sorted(nodes, key=lambda each: (-each.stranded, -each.held, each.node))
     details = [_line(each) for each in worst[:_LISTED] if each.stranded]

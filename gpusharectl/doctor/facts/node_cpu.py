@@ -8,7 +8,6 @@ from gpushare.contract import RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.objects.model import Node, belong_to_node
 from gpushare.objects.pod_requests import MILLI, Amounts, read_amounts, requests_of
-from gpushare.objects.scheduling import SOFT
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import Facts
 from gpusharectl.doctor.facts.seen import SeenPod
@@ -59,17 +58,12 @@ def part_with_room_elsewhere(facts: Facts, nodes: Iterable[NodeCpu]) -> float:
     lacking = sum(each.stranded for each in nodes) * usual["cpu"] / max(1, usual[RESOURCE_MEMORY])
     free = 0
     for node in facts.nodes:
-        if is_shared(node) or any(map(is_gpu, node.allocatable)) or not _takes_any(node):
+        if is_shared(node) or any(map(is_gpu, node.allocatable)) or not node.takes_any:
             continue
         total = read_amounts(node.allocatable, f"node {node.name}").get("cpu", 0)
         used = sum(requests_of(pod).get("cpu", 0) for pod in by_node.get(node.name, ()))
         free += max(0, total - used)
     return min(1.0, free / lacking) if lacking else 1.0
-
-
-def _takes_any(node: Node) -> bool:
-    taints = node.spec.taints or ()
-    return not (node.spec.unschedulable or any(taint.effect != SOFT for taint in taints))
 
 
 def _pods_by_node(facts: Facts) -> dict[str, list[SeenPod]]:

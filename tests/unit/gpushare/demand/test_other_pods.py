@@ -60,11 +60,25 @@ def test_nothing_is_expected_where_as_many_go_as_come():
 def test_nothing_is_expected_any_more_once_pods_with_gpu_memory_come_alone():
     pods = OtherPods()
     look(pods, EMPTY, EMPTY)
-    assert look(pods, used(20, 10_000), EMPTY) < 1.0
+    assert look(pods, used(20, 10_000), EMPTY) < 0.9
     for _ in range(30):
-        look(pods, used(0, 10_000), EMPTY)
-        level = look(pods, used(20, 10_000), EMPTY)
+        look(pods, used(0, 10_000), used(0, 20_000))
+        level = look(pods, used(20, 10_000), used(0, 20_000))
     assert level == 1.0
+
+
+def test_pods_of_next_to_no_cpu_are_nothing():
+    pods = OtherPods()
+    look(pods, used(20, 50_000), used(20, 50_000))
+    assert look(pods, used(40, 50_001), used(20, 50_000)) == 1.0
+
+
+def test_a_level_stays_while_it_is_wrong_by_a_step():
+    pods = OtherPods()
+    look(pods, EMPTY, EMPTY)
+    first = look(pods, used(40, 0), used(0, 20_000, free=1.0))
+    assert look(pods, used(40, 0), used(0, 21_000, free=1.0)) == first
+    assert look(pods, used(40, 0), used(0, 40_000, free=1.0)) < first
 
 
 def test_a_node_that_goes_or_comes_says_nothing_about_pods():

@@ -39,6 +39,10 @@ def of_node(cpu, memory=0):
     return Left(cpu, memory, 32 * CORE, 64 * GIB)
 
 
+def stranded(scarcity, free, cpu, memory):
+    return scarcity.stranded(free, cpu, memory, of_node(cpu, memory))
+
+
 def cost_on(scarcity, asked, **node):
     there = {"free": 64, "empty": 4, "cpu": 32 * CORE, "model": "A"} | node
     left = of_node(there.pop("cpu"))
@@ -70,8 +74,8 @@ def test_memory_counts_as_cpu_does():
     mix = Mix()
     mix.add(Request((ContainerRequest("main", 16),), cpu=CORE, memory=8 * GIB))
     scarcity = scarcity_of(CAPACITY.hosted(mix), CAPACITY)
-    assert scarcity.stranded(16, of_node(10 * CORE, 4 * GIB)) == pytest.approx(8)
-    assert scarcity.stranded(16, of_node(10 * CORE, 8 * GIB)) == 0
+    assert stranded(scarcity, 16, 10 * CORE, 4 * GIB) == pytest.approx(8)
+    assert stranded(scarcity, 16, 10 * CORE, 8 * GIB) == 0
 
 
 def test_the_last_node_for_a_large_pod_is_kept_free():
@@ -103,7 +107,7 @@ def test_a_model_that_the_cluster_lacks_changes_nothing():
 
 
 def test_nothing_is_stranded_before_anything_is_known():
-    assert NOT_KNOWN.stranded(64, of_node(0)) == NOT_KNOWN.host(4, 32 * CORE) == 0
+    assert stranded(NOT_KNOWN, 64, 0, 0) == NOT_KNOWN.host(4, 32 * CORE) == 0
     assert scarcity_of(CAPACITY.hosted(Mix()), CAPACITY) == Scarcity(capacity=CAPACITY)
 
 
@@ -123,9 +127,9 @@ def test_hosts_are_worth_more_with_more_of_anything(pods, nodes, empty, cpu, mem
     assert 0 <= worth <= scarcity.host(empty + 1, cpu)
     assert worth <= scarcity.host(empty, cpu + 1)
     free = 64
-    assert scarcity.stranded(free, of_node(cpu, memory)) >= 0
-    more = scarcity.stranded(free, of_node(cpu + CORE, memory))
-    assert more <= scarcity.stranded(free, of_node(cpu, memory))
+    assert stranded(scarcity, free, cpu, memory) >= 0
+    more = stranded(scarcity, free, cpu + CORE, memory)
+    assert more <= stranded(scarcity, free, cpu, memory)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 32 * CORE)), max_size=5))

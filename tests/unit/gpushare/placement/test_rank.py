@@ -41,7 +41,9 @@ def learned(nodes, requests):
     mix, learner = Mix(), ScarcityLearner()
     for each in requests:
         mix.add(each)
-    run_to_end(learner.renewing(mix, [OpenNode(str(i), each) for i, each in enumerate(nodes)]))
+    run_to_end(
+        learner.renewing(mix, [OpenNode(str(i), each, each.left) for i, each in enumerate(nodes)])
+    )
     return learner.now
 
 
@@ -201,6 +203,17 @@ def half_used(left, of):
     found = free_cards([16] * 4, [8] * 4)
     found.left = Left(left, of, of, of)
     return found
+
+
+@pytest.mark.parametrize("policy", [NodePolicy.SPREAD, NodePolicy.SHAPE])
+def test_spread_and_shapes_are_as_usual_where_nodes_are_filled_already(policy):
+    asked = Request((ContainerRequest("main", 16),), cpu=1000)
+    nodes = {"a-used": free_cards([16, 16], [16, 0]), "empty": free_cards([16, 16], [0, 0])}
+    for node in nodes.values():
+        node.left = Left(8000, 8000, 80_000, 80_000)
+    scarcity = replace(learned(nodes.values(), [asked] * 10), level=0.5)
+    policies = Policies(policy, shape=SHAPE)
+    assert order(nodes, asked, policies, scarcity) == order(nodes, asked, policies)
 
 
 @pytest.mark.parametrize("policy", NodePolicy)

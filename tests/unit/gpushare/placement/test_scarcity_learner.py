@@ -9,6 +9,7 @@ from gpushare.placement.scarcity_learner import OpenNode, ScarcityLearner
 from tests.builders import run_to_end, stock
 
 LEFT = Left(8000, 0, 8000, 8000)
+EVERY = Left(8000, 8000, 8000, 8000)
 
 
 def cards(left=LEFT):
@@ -18,7 +19,9 @@ def cards(left=LEFT):
 
 
 def renew(learner, mix, *nodes):
-    run_to_end(learner.renewing(mix, [OpenNode(str(i), each) for i, each in enumerate(nodes)]))
+    run_to_end(
+        learner.renewing(mix, [OpenNode(str(i), each, EVERY) for i, each in enumerate(nodes)])
+    )
     return learner.now
 
 
@@ -51,3 +54,49 @@ def test_a_node_whose_free_cpu_is_unknown_hosts_nothing():
     few = renew(learner, mix, cards(), cards(left=None))
     alone = ScarcityLearner()
     assert few.hosts == renew(alone, mix, cards(), cards(left=Left(-1, 0, 8000, 8000))).hosts
+
+
+def look(learner, mix, *others, used=0):
+    """Look at nodes of 32 units, of which pods use so many thousandths, and at an empty one."""
+    nodes = [OpenNode(str(i), cards(EVERY), EVERY, used, each) for i, each in enumerate(others)]
+    run_to_end(learner.renewing(mix, [*nodes, OpenNode("empty", cards(EVERY), EVERY)]))
+    return learner.now.level
+
+
+def asking():
+    mix = Mix()
+    mix.add(Request((ContainerRequest("main", 16),), cpu=4000))
+    return mix
+
+
+def test_memory_of_pods_without_gpu_memory_counts_as_their_cpu_does():
+    levels = set()
+    for others in ((4000, 0), (0, 4000), (4000, 4000)):
+        learner, mix = ScarcityLearner(), asking()
+        assert look(learner, mix, (0, 0)) == 1.0
+        levels.add(look(learner, mix, others, used=16_000))
+    assert len(levels) == 1
+    assert levels != {1.0}
+
+
+def test_a_pod_that_requests_more_than_its_node_has_does_not_count_for_more():
+    learner, mix = ScarcityLearner(), asking()
+    look(learner, mix, (0, 0))
+    look(learner, mix, (2**60, 0), used=16_000)
+    look(learner, mix, (0, 0), used=16_000)
+    for _ in range(6):
+        assert look(learner, mix, (0, 0), used=0) == 1.0
+        assert look(learner, mix, (0, 0), used=16_000) == 1.0
+    assert look(learner, mix, (4000, 0), used=20_000) < 1.0  # it is forgotten
+
+
+def test_nodes_that_pods_without_gpu_memory_cannot_use_are_not_theirs():
+    tainted = EVERY._replace(takes_any=False)
+    learner, mix = ScarcityLearner(), asking()
+    for used, others in ((0, 0), (16_000, 4000)):
+        nodes = [OpenNode("n", cards(EVERY), EVERY, used, (others, 0))]
+        nodes += [OpenNode(str(i), cards(tainted), tainted) for i in range(50)]
+        run_to_end(learner.renewing(mix, nodes))
+    assert learner.now.level < 1.0
+    assert learner.now.stranded(32, 8000, 8000, EVERY) > 0
+    assert learner.now.stranded(32, 8000, 8000, tainted) == 0

@@ -39,8 +39,8 @@ def test_the_cores_that_strand_gpu_memory_are_counted_with_the_worst_nodes_first
     assert (found.kind.name, found.about) == ("GpuNodesShortOfCpu", "2 GPU nodes")
     assert found.found == (
         "pods without GPU hold 10.5 of 32 cores, so 1.3 of 4 GPUs are free and have no CPU: a "
-        "taint would give these back, the component 0.0 of them, because nodes without GPU have "
-        "too little free CPU for more of these pods"
+        "taint would give these back, and the component avoid-gpu-nodes 0.0, because nodes without "
+        "GPU have too little free CPU for more"
     )
     assert found.details == (
         "n1: 8 of 16 cores; 1.0 of 2 GPUs have no CPU",
@@ -50,11 +50,15 @@ def test_the_cores_that_strand_gpu_memory_are_counted_with_the_worst_nodes_first
 
 
 @pytest.mark.parametrize(
-    ("plain", "pods", "given_back"),
+    ("plain", "pods", "given_back"),  # nodes of 8 cores; the free GPU memory lacks 10.5
     [
-        (1, (), "the component 1.0 of them"),  # 8 cores, of 10.5 that the free GPU memory lacks
-        (1, (loaded("db", "plain-0", cpu="4"),), "the component 0.5 of them"),
-        (2, (), "the component or a taint would give these back"),
+        (
+            1,
+            (),
+            "the component avoid-gpu-nodes 1.0",
+        ),
+        (1, (loaded("db", "plain-0", cpu="4"),), "the component avoid-gpu-nodes 0.5"),
+        (2, (), "a taint or the component avoid-gpu-nodes would give these back"),
     ],
 )
 def test_the_component_gives_back_what_nodes_without_gpu_have_room_for(plain, pods, given_back):
