@@ -6,11 +6,14 @@ smaller of both parts. So they fill nodes like water: all nodes of which more is
 the same level.
 """
 
+from math import ceil
 from typing import Final, NamedTuple
 
-# A level is the next higher multiple of 1 / _STEPS, so that it seldom changes.
+# A level is a multiple of 1 / _STEPS, rounded up, and stays while it is wrong by less than
+# _MARGIN, so that it seldom changes.
 _STEPS: Final = 20
-_MOST_WRONG: Final = 1.5 / _STEPS  # one step, and not two
+_MARGIN: Final = 0.01
+_NEGLIGIBLE: Final = 1e-9  # of a step: floating-point numbers are rounded
 _LEAST: Final = 0.005  # of all CPU: fewer pods without GPU memory do not matter
 # Where pods come and go, no node is filled up for good. So such a part of the pods that came must
 # have stayed until more are expected, and such a part as long as they are.
@@ -78,8 +81,7 @@ class OtherPods:
         """Return the free part down to which pods without GPU memory will fill nodes; 1.0 if none.
 
         As many more are expected with each unit of GPU memory that is free as came with those that
-        were used lately. A level is kept until it is wrong by more than a step, so that it does not
-        change with every pod.
+        were used lately.
         """
         self._before = self._now
         self._came += self._new_came
@@ -90,11 +92,13 @@ class OtherPods:
         stayed = self._came - self._went
         needed = _STAYED if self._level == 1.0 else _STAYING
         level = self._expected(stayed) if stayed >= needed * self._came else 1.0
-        if 1.0 in {level, self._level} or abs(level - self._level) > _MOST_WRONG:
-            self._level = level
+        is_kept = self._level - 1 / _STEPS - _MARGIN < level <= self._level + _MARGIN
+        if level == 1.0 or not is_kept:
+            self._level = ceil(level * _STEPS - _NEGLIGIBLE) / _STEPS
         return self._level
 
     def _expected(self, stayed: float) -> float:
+        """Return the level if so much more of the nodes' CPU was taken lately than before."""
         with_each = stayed / max(1, self._used, _FEW * self._all_units)
         to_come = with_each * max(0, self._all_units - self._all_used)
         if to_come <= _LEAST * sum(self._cpu):
@@ -104,5 +108,5 @@ class OtherPods:
             cpu += self._cpu[step]
             free += self._free[step]
             if free - cpu * step / _STEPS > to_come:
-                return min(1.0, (step + 1) / _STEPS)
+                return min(1.0, (free - to_come) / cpu)
         return 0.0
