@@ -117,6 +117,7 @@ extenders:
     nodeCacheCapable: true
     # Never true: kube-scheduler would bind pods without a GPU while the extender is unavailable.
     ignorable: false
+    # The extender answers a bind within 4.6 s, even if the API server does not.
     httpTimeout: 5s
     managedResources:
       # With both, a pod that requests only gpu-count is rejected with a reason.
