@@ -207,8 +207,7 @@ def _time_decisions(trace: Trace) -> None:
         print(
             f"{trace.name}, decision of filter, {len(trace.nodes)} nodes, {policy.node}, pods "
             f"without GPU {others}: {', '.join(texts)}; median {shown[0] / medians[0]:.2f} x the "
-            "first; "
-            f"longest step of learning {max(gpushare.steps) * 1e3:.1f} ms"
+            f"first; longest step of learning {max(gpushare.steps) * 1e3:.1f} ms"
         )
 
 

@@ -16,7 +16,6 @@ from gpushare.answers.preemptions import NO_PREEMPTIONS, PreemptionStates
 from gpushare.answers.queue.entries import NO_QUEUE, QueueStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
-from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.scarcity import NOT_KNOWN, Left
 from gpushare.errors import RequestError
@@ -255,8 +254,7 @@ class ClusterState:
 
     def open_node(self, name: str, cards: FreeCards) -> OpenNode:
         """Return what is learned from about a node with these cards."""
-        used = (self.use.used(name) or {}).get(RESOURCE_MEMORY, 0)
-        return OpenNode(name, cards, self._empty(name), used, self.use.of_others(name))
+        return OpenNode.of(name, cards, self._empty(name), self.use)
 
     def _empty(self, name: str) -> Left | None:
         """Return a node's CPU and memory without any pods; None if they are unknown."""

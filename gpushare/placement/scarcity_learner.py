@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.other_pods import NodeUse, OtherPods
 from gpushare.demand.prices import prices_of
 from gpushare.demand.scarcity import NOT_KNOWN, Capacity, Left, of_shape, scarcity_of
+from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.pod_requests import MILLI
 from gpushare.placement.card_choice import FreeCards
 
@@ -31,6 +33,12 @@ class OpenNode(NamedTuple):
     every: Left | None
     used: int = 0
     others: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, name: str, cards: FreeCards, every: Left | None, use: ResourceUse) -> "OpenNode":
+        """Return a node with what its pods use."""
+        used = (use.used(name) or {}).get(RESOURCE_MEMORY, 0)
+        return cls(name, cards, every, used, use.of_others(name))
 
     def use(self, left: Left) -> NodeUse:
         cpu, memory = self.others

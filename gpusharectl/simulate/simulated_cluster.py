@@ -13,10 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpushare.annotations import pod_annotations
-from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers.queue.lacking import Lacking
 from gpushare.cards.model import Card, Inventory, Request, Share
-from gpushare.contract import RESOURCE_MEMORY
 from gpushare.demand.mix import Mix
 from gpushare.demand.scarcity import NOT_KNOWN
 from gpushare.errors import RequestError
@@ -131,7 +129,7 @@ class SimulatedCluster:
 
     def bind(self, pod: Pod) -> None:
         self._pods.setdefault(pod.node, {})[pod.uid] = self._bound[pod.uid] = pod
-        is_ours = asks_for_share(pod) or key_of(pod) is not None
+        is_ours = pod_annotations.asks_for_share(pod) or key_of(pod) is not None
         is_other = not (is_ours or pod.belongs_to_node or gpus_of(pod))
         self.use.put(pod.uid, pod.node, resources_used(pod), is_other=is_other)
         self._changed(pod.node)
@@ -346,9 +344,7 @@ class SimulatedCluster:
             if known is None:
                 node = self._nodes[name]
                 cards = FreeCards(self.account(name), left=left_of(self._room(name), node))
-                used = (self.use.used(name) or {}).get(RESOURCE_MEMORY, 0)
-                known = OpenNode(name, cards, every_of(node), used, self.use.of_others(name))
-                self._open[name] = known
+                known = self._open[name] = OpenNode.of(name, cards, every_of(node), self.use)
             yield known
 
     def why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
