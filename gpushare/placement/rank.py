@@ -93,7 +93,6 @@ def rank(
     by = policy.node_policy or policies.node
     score = policies.scores[by]
     more = request.units
-    points = score(100 * (units - free + more) / units)
     is_priced = by is NodePolicy.PRICES and bool(scarcity.prices)
     is_at_risk = scarcity.level < 1
     node_free, card = cards.units - cards.used, cards.units / len(cards.free)
@@ -118,6 +117,7 @@ def rank(
         costs = 0.0
         if is_at_risk:
             costs = stranding(scarcity, request, free=node_free, card=card, left=cards.left)
+    points = score(100 * (units - free + more) / units)
     if is_at_risk:
         points -= _A_CARD * _stepped(costs)
     return (0, -points, tie, name)
