@@ -1,5 +1,6 @@
 """The API server decides by a caller's token what the caller may read."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,7 @@ from extender.server.authorization import Authorizer, Denied, Question
 from gpushare.clock import SystemClock
 from gpushare.kube.client import Kube
 from localcluster.gpushare import NAMESPACE, Gpushare
+from localcluster.wait import patient
 
 pytestmark = pytest.mark.cluster
 
@@ -48,7 +50,10 @@ async def test_a_right_in_a_namespace_shows_only_that(gpushare: Gpushare, author
         "create", "rolebinding", "reads", "--clusterrole=view", "--serviceaccount=default:default"
     )
     try:
-        await authorizer.check(nobody, own)
+        async with asyncio.timeout(patient(30)):
+            # The API server learns of the binding by a watch, and a denial is cached.
+            while not await authorizer.may(nobody, own):  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0.1)
         assert await refused(authorizer, nobody, EVERYTHING) == 403
         assert await refused(authorizer, nobody, Question("get", "kube-system", "any")) == 403
     finally:
