@@ -99,7 +99,9 @@ class Gpushare:
             self.cluster.pod_changed(bound)
         else:
             self.cluster.use_changed(
-                PodUse(bound.metadata, node, resources_used(bound), is_terminal=False)
+                PodUse(
+                    bound.metadata, node, resources_used(bound), is_terminal=False, is_other=True
+                )
             )
 
     def removed(self, _pod: TracePod, uid: str, _place: Place) -> None:

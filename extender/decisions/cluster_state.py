@@ -264,12 +264,9 @@ class ClusterState:
         known = self._allocatable.get(name)
         if known is not None and known[0] is node:
             return known[1]
-        try:
-            amounts = every_of(node)
-        except RequestError:
-            return None
-        self._allocatable[name] = node, amounts
-        return amounts
+        found = every_of(node)
+        self._allocatable[name] = node, found
+        return found
 
     def _left(self, name: str, besides: str, priority: int | None) -> Left | None:
         """Return the CPU and memory of ``free_resources``, which filter needs for many nodes."""

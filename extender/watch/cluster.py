@@ -90,11 +90,15 @@ class ClusterWatch:
                 report_at = clock.monotonic() + REPORT_SECONDS
                 self.expire_plans()
                 self.scheduling.nominated.renew()
-                if self._has_listed_pods:  # else these would seem to come now
-                    await in_slices(self.scheduling.renewing_scarcity())
+                await in_slices(self.learning())
                 if self.state.namespaces.version:  # some are limited or queued
                     await in_slices(self.state.namespace_use.renewing())
                 await in_slices(self.report_pending())
+
+    def learning(self) -> Iterator[None]:
+        """Learn what is scarce, in short steps, once all pods are known: they do not come now."""
+        if self._has_listed_pods:
+            yield from self.scheduling.renewing_scarcity()
 
     def replacing_pods(self, items: Sequence[Pod | PodUse]) -> Iterator[None]:
         """Take a list of all pods, pod by pod; other work may run between any two steps."""
@@ -185,7 +189,7 @@ class ClusterWatch:
         elif not pod.node:
             self._forget(uid)
         else:
-            use.put(uid, pod.node, pod.requests, is_other=not pod.belongs_to_node)
+            use.put(uid, pod.node, pod.requests, is_other=pod.is_other)
             self.scheduling.gangs.member_gone(uid)
             self.ledger.drop_slot(uid)
 

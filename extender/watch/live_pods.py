@@ -12,7 +12,7 @@ from gpushare.groups.sources import key_of
 from gpushare.objects.brief_pod import BriefPod, read_brief
 from gpushare.objects.model import TERMINAL_PHASES, ObjectMeta, Pod, belong_to_node
 from gpushare.objects.pod_reader import read_pod
-from gpushare.objects.pod_requests import Requests, as_requests, requests_of
+from gpushare.objects.pod_requests import Requests, as_requests, may_use_gpus, requests_of
 
 MOST_KNOWN: Final = 2048  # different amounts of pods; 50,000 pods have a few hundred
 LARGE_BYTES: Final = 16 * 1024  # of JSON of a pod whose amounts are not kept
@@ -22,14 +22,14 @@ class PodUse(msgspec.Struct, gc=False, frozen=True):
     """What a pod uses of its ``node`` about which gpushare decides nothing.
 
     ``metadata`` has only uid and version. ``requests`` are None if they cannot be read.
-    ``belongs_to_node`` as in Pod.
+    ``is_other``: kube-scheduler alone chose the node, for a pod without GPU.
     """
 
     metadata: ObjectMeta
     node: str
     requests: Requests | None
     is_terminal: bool
-    belongs_to_node: bool = False
+    is_other: bool
 
     @property
     def uid(self) -> str:
@@ -54,12 +54,15 @@ class LivePods:
             if decides_about(pod):
                 return pod
         meta, node = brief.metadata, brief.spec.node_name or ""
+        requests = self._requests_of(brief, len(body)) if node else ()
+        names = (name for name, _ in requests or ())
+        uses_gpus = may_use_gpus(names, has_claims=brief.has_claims)
         return PodUse(
             ObjectMeta(uid=meta.uid, resource_version=meta.resource_version),
             node,
-            self._requests_of(brief, len(body)) if node else (),
-            brief.status.phase in TERMINAL_PHASES,
-            belong_to_node(meta.owner_references),
+            requests,
+            is_terminal=brief.status.phase in TERMINAL_PHASES,
+            is_other=not (uses_gpus or belong_to_node(meta.owner_references)),
         )
 
     def _requests_of(self, brief: BriefPod, size: int) -> Requests | None:

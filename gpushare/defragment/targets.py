@@ -9,8 +9,8 @@ from gpushare.defragment.model import CardKey, Movable
 from gpushare.defragment.state import State, has_room
 from gpushare.ledger.accounts import CardAccount, NodeAccount
 from gpushare.objects.model import Node
+from gpushare.objects.scheduling import REPELLING
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_constraints import REPELLING
 from gpushare.placement.rank import rank
 from gpushare.placement.trial import World
 from gpushare.planning.shapes import Shape

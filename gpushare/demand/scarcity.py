@@ -224,9 +224,11 @@ def stranding(
 ) -> float:
     """Return how much more of the node's free units is stranded with the pod, in cards.
 
-    The arguments are those of ``cost``.
+    The arguments are those of ``cost``. If ``left`` is not known, the node comes after others.
     """
-    if left is None or not scarcity.cpu:
+    if left is None:
+        return _UNKNOWN
+    if not scarcity.cpu:
         return 0.0
     cpu, memory, *_ = left
     cpu_left = cpu - request.cpu
@@ -242,16 +244,15 @@ def cost(
     """Return what a pod costs others on a node, in cards: the node with the least is the best.
 
     The node has ``free`` units on cards of ``card`` units on average, ``empty`` of them entirely
-    free, of which the pod uses ``taken``, and ``left`` besides. If that is not known, the node
-    comes after others. The pod's memory is taken in proportion to its CPU, so that pods that differ
-    only in memory are equal.
+    free, of which the pod uses ``taken``, and ``left`` besides. The pod's memory is taken in
+    proportion to its CPU, so that pods that differ only in memory are equal.
     """
     units, asked, capacity = request.units, request.cpu, scarcity.capacity
     found = scarcity.models.get(model, 0.0) * units / card
     found += weights.tight * (free - units) / capacity.most_units
-    if left is None:
-        return found + _UNKNOWN
     found += stranding(scarcity, request, free=free, card=card, left=left)
+    if left is None:
+        return found
     if scarcity.hosts and empty > 1:
         lost = scarcity.host(empty, left.cpu) - scarcity.host(empty - taken, left.cpu - asked)
         found += weights.hosts * lost

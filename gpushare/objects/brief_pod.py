@@ -65,6 +65,7 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     init_containers: tuple[_Container, ...] | None = None
     overhead: msgspec.Raw = _ABSENT
     resources: msgspec.Raw = _ABSENT
+    resource_claims: msgspec.Raw = _ABSENT
     scheduling_gates: msgspec.Raw = _ABSENT
     scheduling_group: SchedulingGroup | None = None
 
@@ -106,6 +107,11 @@ class BriefPod(msgspec.Struct, gc=False):
             or (spec.scheduling_group and spec.scheduling_group.pod_group_name)
             or _GATE_IN_JSON in bytes(spec.scheduling_gates)
         )
+
+    @property
+    def has_claims(self) -> bool:
+        """Return whether it has resource claims."""
+        return len(self.spec.resource_claims) > len(bytes(_ABSENT))
 
     @property
     def amounts(self) -> Hashable:

@@ -19,7 +19,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.scheduling import (
-    SOFT,
+    REPELLING,
     Affinity,
     ContainerPort,
     Present,
@@ -415,7 +415,8 @@ class Node(_Object, gc=False, frozen=True):
     @property
     def takes_any(self) -> bool:
         """Whether pods without any toleration may come."""
-        return not (self.spec.unschedulable or any(each.effect != SOFT for each in self.taints))
+        is_repelling = any(each.effect in REPELLING for each in self.taints)
+        return not (self.spec.unschedulable or is_repelling)
 
     @property
     def taints(self) -> tuple[Taint, ...]:

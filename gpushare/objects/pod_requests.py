@@ -5,7 +5,7 @@ All amounts are in thousandths of a unit, rounded up: of a core for ``cpu``, of 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -36,6 +36,19 @@ def is_foreign(resource: str) -> bool:
     is_native = "/" not in resource or "kubernetes.io/" in resource
     is_ours = resource in {RESOURCE_MEMORY, RESOURCE_COUNT}
     return not (is_native or is_ours or resource.startswith("requests."))
+
+
+def is_gpu(resource: str) -> bool:
+    """Return whether a resource is GPUs or parts of them, of any product.
+
+    The component ``avoid-gpu-nodes`` decides the same.
+    """
+    return resource.startswith("nvidia.com/") or "gpu" in resource
+
+
+def may_use_gpus(resources: Iterable[str], *, has_claims: bool) -> bool:
+    """Return whether a pod that requests these may get GPUs, or parts of them, of any product."""
+    return has_claims or any(map(is_gpu, resources))
 
 
 def foreign_resources(pod: Pod) -> tuple[str, ...]:

@@ -88,7 +88,9 @@ class Toleration(msgspec.Struct, gc=False, frozen=True):
         return self.operator in _OF_TOLERATIONS
 
 
-SOFT: Final = "PreferNoSchedule"  # an effect of taints
+# Effects of taints.
+SOFT: Final = "PreferNoSchedule"
+REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Taint(msgspec.Struct, gc=False, frozen=True):

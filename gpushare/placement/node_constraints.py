@@ -16,6 +16,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import is_foreign
 from gpushare.objects.scheduling import (
     FIELD_NAME,
+    REPELLING,
     NodeSelector,
     NodeSelectorTerm,
     Requirement,
@@ -24,7 +25,6 @@ from gpushare.objects.scheduling import (
 )
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
-REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _LONGEST: Final = 20  # characters of a number of 64 bits
 
 

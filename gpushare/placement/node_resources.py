@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gpushare.demand.scarcity import Left
+from gpushare.errors import RequestError
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import (
     MOST_AMOUNT,
@@ -92,14 +93,14 @@ def left_of(free: Mapping[str, int] | None, node: Node | None) -> Left | None:
 
 
 def every_of(node: Node) -> Left | None:
-    """Return a node's CPU and memory as if all were free; None if they are not known.
-
-    Raises RequestError if an amount cannot be read.
-    """
+    """Return a node's CPU and memory as if all were free; None if they cannot be read."""
     stated = {name: node.allocatable[name] for name in _LEFT if name in node.allocatable}
     if "cpu" not in stated:
         return None
-    every = read_amounts(stated, f"allocatable of node {node.name}")
+    try:
+        every = read_amounts(stated, f"allocatable of node {node.name}")
+    except RequestError:
+        return None
     cpu, memory = (limited(every.get(name, 0)) for name in _LEFT)
     return Left(cpu, memory, cpu, memory, node.takes_any)
 

@@ -23,28 +23,34 @@ _LARGE: Final = 2**63
 class OpenNode(NamedTuple):
     """A node that takes new pods.
 
-    ``every`` has all its CPU and memory free; None if these are not known. ``used`` is the GPU
-    memory that its pods request, in thousandths, and ``others`` the CPU and memory of pods that
-    kube-scheduler alone has placed.
+    ``every`` has all its CPU and memory free. ``used`` is the GPU memory that its pods request, in
+    thousandths, and ``others`` the CPU and memory of pods that kube-scheduler alone has placed.
+    None: these are not known.
     """
 
     name: str
     cards: FreeCards
     every: Left | None
-    used: int = 0
-    others: tuple[int, int] = (0, 0)
+    used: int | None
+    others: tuple[int, int]
 
     @classmethod
     def of(cls, name: str, cards: FreeCards, every: Left | None, use: ResourceUse) -> "OpenNode":
         """Return a node with what its pods use."""
-        used = (use.used(name) or {}).get(RESOURCE_MEMORY, 0)
+        sums = use.used(name)
+        used = sums.get(RESOURCE_MEMORY, 0) if sums is not None else None
         return cls(name, cards, every, used, use.of_others(name))
 
-    def use(self, left: Left) -> NodeUse:
-        cpu, memory = self.others
-        as_cpu = min(left.all_cpu, max(cpu, memory * left.all_cpu / max(1, left.all_memory)))
-        units, free = sum(self.cards.account.largest), left.part(left.cpu, left.memory)
-        return NodeUse(units * MILLI, self.used, left.all_cpu, free, as_cpu)
+    @property
+    def node_use(self) -> NodeUse | None:
+        """The node's use for ``OtherPods``; None if it is not known."""
+        every, left, (cpu, memory) = self.every, self.cards.left, self.others
+        if every is None or left is None or self.used is None:
+            return None
+        as_cpu = min(every.all_cpu, max(cpu, memory * every.all_cpu / max(1, every.all_memory)))
+        free = left.part(left.cpu, left.memory) if left.takes_any else None
+        units = sum(self.cards.account.largest) * MILLI
+        return NodeUse(units, self.used, every.all_cpu, free, as_cpu)
 
 
 class ScarcityLearner:
@@ -65,6 +71,7 @@ class ScarcityLearner:
             if place % _LOOKED_AT_ONCE == 0:
                 yield
             cards = node.cards
+            self._others.add(node.name, node.node_use)
             for each in cards.places:
                 units[each.card.model] += each.card.units
                 sizes[each.card.units] += each.card.units
@@ -77,8 +84,6 @@ class ScarcityLearner:
                 shapes.add((len(cards.free), of_shape(every.cpu)))
             if (left := cards.left) is not None:
                 hosts.append((cards.empty, left.cpu))
-                if left.takes_any:
-                    self._others.add(node.name, node.use(left))
         capacity = Capacity(dict(units), frozenset(shapes), card, most_units, most_cpu, most_memory)
         found = self.now
         if capacity != found.capacity or self._is_outdated(mix):

@@ -146,7 +146,7 @@ class ListedCluster:
             if account is not None and free is not None and name not in self._closed:
                 node = self._nodes[name]
                 cards = FreeCards(account, left=left_of(free, node))
-                yield OpenNode(name, cards, every_of(node))
+                yield OpenNode.of(name, cards, every_of(node), self._use)
 
     @cached_property
     def _use(self) -> ResourceUse:

@@ -29,9 +29,11 @@ from gpushare.objects.pod_requests import (
     MILLI,
     PODS,
     Amounts,
+    may_use_gpus,
     requests_of,
     resources_used,
 )
+from gpushare.objects.scheduling import REPELLING
 from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import (
@@ -53,7 +55,6 @@ from gpushare.text.natural import natural
 from gpusharectl.simulate.notes import Notes
 from gpusharectl.simulate.other_systems.node_gpus import NodeGpus, Sharing
 from gpusharectl.simulate.other_systems.occupancy import Occupancy
-from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.shown_nodes import ShownNodes
 
 TOO_LITTLE: Final = "node has too little allocatable left of "
@@ -66,7 +67,7 @@ def why_no_room(node: Node) -> str:
     """Return why Kubernetes itself keeps new pods off a node; empty if it does not."""
     if any(each.type == "Ready" and each.status != "True" for each in node.status.conditions or ()):
         return "is not Ready"
-    repelling = (taint.key for taint in node.taints if taint.effect in node_constraints.REPELLING)
+    repelling = (taint.key for taint in node.taints if taint.effect in REPELLING)
     key = next((key for key in repelling if key.startswith(_BY_KUBERNETES)), "")
     return f"has taint {key[:100]}" if key and key != node_constraints.UNSCHEDULABLE.key else ""
 
@@ -129,9 +130,11 @@ class SimulatedCluster:
 
     def bind(self, pod: Pod) -> None:
         self._pods.setdefault(pod.node, {})[pod.uid] = self._bound[pod.uid] = pod
-        is_ours = pod_annotations.asks_for_share(pod) or key_of(pod) is not None
-        is_other = not (is_ours or pod.belongs_to_node or gpus_of(pod))
-        self.use.put(pod.uid, pod.node, resources_used(pod), is_other=is_other)
+        used = resources_used(pod)
+        names = (name for name, _ in used or ())
+        uses_gpus = may_use_gpus(names, has_claims=bool(pod.spec.resource_claims))
+        is_other = not (uses_gpus or pod.belongs_to_node or key_of(pod) is not None)
+        self.use.put(pod.uid, pod.node, used, is_other=is_other)
         self._changed(pod.node)
         self._count(pod)
 

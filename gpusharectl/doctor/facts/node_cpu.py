@@ -1,13 +1,21 @@
 """How much CPU of GPU nodes pods without GPU hold, and how much GPU memory lacks it (pure)."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gpushare.annotations.pod_annotations import request_of
 from gpushare.contract import RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.objects.model import Node, belong_to_node
-from gpushare.objects.pod_requests import MILLI, Amounts, read_amounts, requests_of
+from gpushare.objects.pod_requests import (
+    MILLI,
+    Amounts,
+    is_gpu,
+    may_use_gpus,
+    read_amounts,
+    requests_of,
+)
 from gpusharectl.doctor.facts import subjects
 from gpusharectl.doctor.facts.cluster import Facts
 from gpusharectl.doctor.facts.seen import SeenPod
@@ -52,7 +60,8 @@ def cpu_of_gpu_nodes(facts: Facts) -> list[NodeCpu]:
 def part_with_room_elsewhere(facts: Facts, nodes: Iterable[NodeCpu]) -> float:
     """Return for which part of the CPU that free GPU memory lacks other nodes have CPU, at most 1.
 
-    These are nodes without GPUs that take any pods. Raises RequestError as ``cpu_of_gpu_nodes``.
+    These are nodes without GPUs that take any pods, and of which all amounts can be read. Raises
+    RequestError as ``cpu_of_gpu_nodes``.
     """
     usual, by_node = _asked_with_gpu_memory(facts), _pods_by_node(facts)
     lacking = sum(each.stranded for each in nodes) * usual["cpu"] / max(1, usual[RESOURCE_MEMORY])
@@ -60,9 +69,10 @@ def part_with_room_elsewhere(facts: Facts, nodes: Iterable[NodeCpu]) -> float:
     for node in facts.nodes:
         if is_shared(node) or any(map(is_gpu, node.allocatable)) or not node.takes_any:
             continue
-        total = read_amounts(node.allocatable, f"node {node.name}").get("cpu", 0)
-        used = sum(requests_of(pod).get("cpu", 0) for pod in by_node.get(node.name, ()))
-        free += max(0, total - used)
+        with suppress(RequestError):  # another check names the pod
+            total = read_amounts(node.allocatable, f"node {node.name}").get("cpu", 0)
+            used = sum(requests_of(pod).get("cpu", 0) for pod in by_node.get(node.name, ()))
+            free += max(0, total - used)
     return min(1.0, free / lacking) if lacking else 1.0
 
 
@@ -85,7 +95,7 @@ def _node_cpu(node: Node, pods: Iterable[SeenPod], usual: Amounts) -> NodeCpu:
         if not (_may_use_gpus(pod) or belong_to_node(pod.metadata.owner_references)):
             held += asked.get("cpu", 0)
     stranded = _usable(free, cpu + held, usual) - _usable(free, cpu, usual)
-    gpus = units_of(node.allocatable, RESOURCE_COUNT)
+    gpus = units_of(node.capacity, RESOURCE_COUNT)
     return NodeCpu(node.name, total, held, units, stranded, gpus)
 
 
@@ -94,14 +104,6 @@ def _usable(free: int, cpu: int, usual: Amounts) -> int:
     if not usual["cpu"]:
         return max(0, free)
     return max(0, min(free, cpu * usual[RESOURCE_MEMORY] // usual["cpu"]))
-
-
-def is_gpu(resource: str) -> bool:
-    """Return whether a resource is GPUs or parts of them, of any product.
-
-    The component ``avoid-gpu-nodes`` decides the same.
-    """
-    return resource.startswith("nvidia.com/") or "gpu" in resource
 
 
 def _asked_with_gpu_memory(facts: Facts) -> Amounts:
@@ -119,4 +121,4 @@ def _asked_with_gpu_memory(facts: Facts) -> Amounts:
 
 def _may_use_gpus(pod: SeenPod) -> bool:
     names = (name for each in pod.all_containers for name in each.amounts)
-    return bool(pod.spec.resource_claims) or any(map(is_gpu, names))
+    return may_use_gpus(names, has_claims=bool(pod.spec.resource_claims))

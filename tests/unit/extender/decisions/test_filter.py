@@ -13,7 +13,9 @@ VERDICTS = st.lists(
     st.tuples(
         st.sampled_from(NAMES),
         st.one_of(
-            st.tuples(st.integers(0, 1), st.integers(0, 2).map(float), st.just(0.0)),
+            st.tuples(
+                st.integers(0, 1), st.sampled_from([-20.0, 0.0, 1.0, 9.0, 20.0]), st.just(0.0)
+            ),
             st.sampled_from([NO_ROOM, TOO_LARGE, NO_CARDS]),
         ),
     ),

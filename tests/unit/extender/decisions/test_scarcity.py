@@ -1,5 +1,6 @@
 """filter knows what pods use besides GPU memory, and learns what is scarce."""
 
+import pytest
 from msgspec.structs import replace
 
 from extender.watch.cluster import ClusterWatch
@@ -50,7 +51,7 @@ def best(made, asked):
 
 
 def using(uid, on, cpu):
-    return PodUse(ObjectMeta(uid=uid), on, (("cpu", cpu),), is_terminal=False)
+    return PodUse(ObjectMeta(uid=uid), on, (("cpu", cpu),), is_terminal=False, is_other=True)
 
 
 def test_a_pod_goes_where_pods_without_gpu_memory_have_left_cpu():
@@ -112,3 +113,42 @@ def test_pods_use_gpus_first_that_pods_without_gpu_memory_would_leave_without_cp
     made.pod_deleted(using("other", "a", 12_000))
     run_to_end(made.scheduling.renewing_scarcity())
     assert best(made, asking("after", "30")) == "b"
+
+
+def look(made):
+    """Learn from the nodes, at which there is something to look."""
+    made.use_changed(using("small", "b", 1))
+    made.pod_deleted(using("small", "b", 1))
+    run_to_end(made.learning())
+
+
+def test_pods_that_are_listed_at_the_start_do_not_come_then():
+    made = cluster(with_cpu("a", "64"), with_cpu("b", "64"))
+    for number in range(8):
+        best(made, asking(f"p{number}", "30"))
+    look(made)
+    look(made)
+    run_to_end(made.replacing_pods([bound("first", "b", "30"), using("other", "a", 12_000)]))
+    for _ in range(3):
+        look(made)
+        assert best(made, asking("beside", "30")) == "b"
+
+
+@pytest.mark.parametrize("is_cordoned", [True, False])
+def test_pods_of_a_node_that_is_drained_do_not_come_elsewhere(is_cordoned):
+    made = cluster(*(with_cpu(name, "64") for name in "abc"))
+    for number in range(8):
+        best(made, asking(f"p{number}", "30"))
+    run_to_end(made.replacing_pods([using("other", "c", 12_000), bound("first", "b", "30")]))
+    look(made)
+    look(made)
+    gone = with_cpu("c", "64")
+    if is_cordoned:
+        made.node_changed(replace(gone, spec=replace(gone.spec, unschedulable=True)))
+    else:
+        made.node_deleted(gone)
+    look(made)
+    made.pod_deleted(using("other", "c", 12_000))
+    made.use_changed(using("again", "a", 12_000))
+    look(made)
+    assert best(made, asking("beside", "30")) == "b"

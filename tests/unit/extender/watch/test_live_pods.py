@@ -241,6 +241,8 @@ def test_others_are_pods_that_kube_scheduler_alone_has_placed():
         "proxy": {"owner": "Node"},
         "train": {"share": True},
         "member": {"labels": {LABEL_GANG: "g"}},
+        "whole": {"containers": [{"resources": {"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}}]},
+        "claims": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
     }
     for name, kind in pods.items():
         handler.changed(read_live_pod(body(name, "n", **kind)))

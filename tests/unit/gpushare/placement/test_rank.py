@@ -42,7 +42,9 @@ def learned(nodes, requests):
     for each in requests:
         mix.add(each)
     run_to_end(
-        learner.renewing(mix, [OpenNode(str(i), each, each.left) for i, each in enumerate(nodes)])
+        learner.renewing(
+            mix, [OpenNode(str(i), each, each.left, 0, (0, 0)) for i, each in enumerate(nodes)]
+        )
     )
     return learner.now
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch as Extender
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
+from gpushare.objects.model import Container, Resources
 from gpushare.placement.rank import Policies
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.simulate import view
@@ -18,6 +19,7 @@ from gpusharectl.simulate.scenario import build
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 from tests.builders import node, pod, run_to_end
 from tests.fakes.clock import FakeClock
+from tests.unit.extender.decisions.test_scarcity import asking, bound, using, with_cpu
 
 BINPACK = Policies()
 POLICIES = st.builds(
@@ -163,6 +165,29 @@ def test_nodes_and_cards_are_those_that_the_extender_would_choose(stocks, steps,
         bound[number] = placed
     for name in names:
         assert ours.ledger.account(name) == theirs.ledger.account(name)
+
+
+def test_as_many_pods_without_gpu_memory_are_expected_as_the_extender_expects():
+    ours, theirs = SimulatedCluster(1, BINPACK), Extender(1, lambda *_: None, FakeClock())
+    for name in "ab":
+        ours.put_node(with_cpu(name, "64"))
+        theirs.node_changed(with_cpu(name, "64"))
+    levels = []
+    for number in range(4):
+        ours.count(asking(f"p{number}", "8"))
+        theirs.pod_changed(asking(f"p{number}", "8"))
+        if number == 2:
+            ours.bind(bound("first", "b", "8"))
+            theirs.pod_changed(bound("first", "b", "8"))
+        resources = Resources({}, {"cpu": "4"})
+        other = pod(f"other{number}", containers=[Container("main", resources)], node="a")
+        ours.bind(other)
+        theirs.use_changed(using(other.uid, "a", 4000))
+        ours.learn()
+        run_to_end(theirs.scheduling.renewing_scarcity())
+        assert ours.scarcity.level == theirs.state.scarcity.level
+        levels.append(ours.scarcity.level)
+    assert levels[0] == 1.0 > levels[-1]
 
 
 def test_who_waits_is_tried_by_priority_and_then_by_age():

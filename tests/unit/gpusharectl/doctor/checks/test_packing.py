@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.objects.scheduling import Present
+from gpushare.objects.model import NodeSpec
+from gpushare.objects.scheduling import Present, Taint
 from gpusharectl.doctor.checks.findings import NOT_CHECKED, DoctorFinding
 from gpusharectl.doctor.facts.cluster import Facts, Unknown
 from gpusharectl.doctor.facts.node_cpu import NodeCpu, cpu_of_gpu_nodes, is_gpu
@@ -38,9 +39,9 @@ def test_the_cores_that_strand_gpu_memory_are_counted_with_the_worst_nodes_first
     (found,) = look(cluster(loaded("web", "n1", cpu="8"), loaded("api", "n2", cpu="2500m")))
     assert (found.kind.name, found.about) == ("GpuNodesShortOfCpu", "2 GPU nodes")
     assert found.found == (
-        "pods without GPU hold 10.5 of 32 cores, so 1.3 of 4 GPUs are free and have no CPU: a "
-        "taint would give these back, and the component avoid-gpu-nodes 0.0, because nodes without "
-        "GPU have too little free CPU for more"
+        "pods without GPU hold 10.5 of 32 cores, so 1.3 of 4 GPUs are free and have no CPU: the "
+        "component avoid-gpu-nodes would give back 0.0, for which nodes without GPU have free CPU; "
+        "a taint would give back all, and pods without room elsewhere would be Pending"
     )
     assert found.details == (
         "n1: 8 of 16 cores; 1.0 of 2 GPUs have no CPU",
@@ -52,12 +53,8 @@ def test_the_cores_that_strand_gpu_memory_are_counted_with_the_worst_nodes_first
 @pytest.mark.parametrize(
     ("plain", "pods", "given_back"),  # nodes of 8 cores; the free GPU memory lacks 10.5
     [
-        (
-            1,
-            (),
-            "the component avoid-gpu-nodes 1.0",
-        ),
-        (1, (loaded("db", "plain-0", cpu="4"),), "the component avoid-gpu-nodes 0.5"),
+        (1, (), "avoid-gpu-nodes would give back 1.0"),
+        (1, (loaded("db", "plain-0", cpu="4"),), "avoid-gpu-nodes would give back 0.5"),
         (2, (), "a taint or the component avoid-gpu-nodes would give these back"),
     ],
 )
@@ -66,6 +63,23 @@ def test_the_component_gives_back_what_nodes_without_gpu_have_room_for(plain, po
     nodes = (plain_node(f"plain-{number}") for number in range(plain))
     (found,) = warned(replace(facts, nodes=(*facts.nodes, *nodes)))
     assert given_back in found.found
+
+
+@pytest.mark.parametrize(
+    "spec", [NodeSpec(unschedulable=True), NodeSpec(taints=(Taint("own", "NoSchedule"),))]
+)
+def test_a_node_that_takes_no_pods_gives_nothing_back(spec):
+    facts = cluster(loaded("web", "n1", cpu="8"), loaded("api", "n2", cpu="2500m"))
+    closed = [msgspec.structs.replace(plain_node(f"plain-{n}"), spec=spec) for n in range(2)]
+    (found,) = warned(replace(facts, nodes=(*facts.nodes, *closed)))
+    assert "avoid-gpu-nodes would give back 0.0" in found.found
+
+
+def test_a_node_of_which_a_pod_cannot_be_read_gives_nothing_back():
+    odd = loaded("odd", "plain-0", cpu="many")
+    facts = cluster(loaded("web", "n1", cpu="8"), loaded("api", "n2", cpu="2500m"), odd)
+    (found,) = warned(replace(facts, nodes=(*facts.nodes, plain_node("plain-0"))))
+    assert "avoid-gpu-nodes would give back 0.0" in found.found
 
 
 @pytest.mark.parametrize(
