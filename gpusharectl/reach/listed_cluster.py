@@ -132,7 +132,11 @@ class ListedCluster:
 
     @cached_property
     def scarcity(self) -> Scarcity:
-        """Return what is scarce for pods like those of the cluster, as it is now."""
+        """Return what is scarce for pods like those of the cluster, as it is now.
+
+        One list does not say how many pods without GPU memory come (``demand.other_pods``). Where
+        they do, the extender may choose another node.
+        """
         mix, learner = Mix(), ScarcityLearner()
         for pod in self._pods.values():
             with suppress(RequestError):  # it would fit nowhere
