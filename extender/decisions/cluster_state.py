@@ -279,7 +279,7 @@ class ClusterState:
         for amounts in (kept, *self._being_bound(name, besides)):
             cpu -= amounts.get("cpu", 0)
             memory -= amounts.get("memory", 0)
-        return empty._replace(cpu=limited(cpu), memory=limited(memory))
+        return Left(limited(cpu), limited(memory), *empty[2:])
 
 
 def _none_ended(_: Group) -> int:

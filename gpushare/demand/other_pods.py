@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final, NamedTuple
 
+import msgspec
+
 # A level is a multiple of 1 / _STEPS, rounded up, and stays while it is wrong by less than
 # _MARGIN, so that it seldom changes.
 _STEPS: Final = 20
@@ -24,7 +26,7 @@ _STAYED: Final = 0.95  # of what others had then: with less they come and go, an
 _FEW: Final = 0.05
 
 
-class NodeUse(NamedTuple):
+class NodeUse(msgspec.Struct, gc=False, frozen=True):
     """What a node has of GPU memory, how much of it pods use, and its CPU, in thousandths.
 
     ``free`` is the part of its CPU that is free, or of its memory if that is less; None if pods

@@ -47,7 +47,7 @@ Hosts = tuple[tuple[Sequence[int], Sequence[float]], ...]
 class Left(NamedTuple):
     """The CPU and memory of a node, in thousandths: what is free, and what pods can use in all.
 
-    ``takes_any``: no taint keeps pods off that do not tolerate it.
+    The latter are at least 1. ``takes_any``: no taint keeps pods off that do not tolerate it.
     """
 
     cpu: int
@@ -58,7 +58,8 @@ class Left(NamedTuple):
 
     def part(self, cpu: float, memory: float) -> float:
         """Return which part of the CPU is so much, or of the memory if that is less."""
-        return min(cpu / max(1, self.all_cpu), memory / max(1, self.all_memory))
+        by_cpu, by_memory = cpu / self.all_cpu, memory / self.all_memory
+        return min(by_memory, by_cpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,9 @@ class Scarcity:
         if not self.cpu:
             return 0.0
         if self.level < 1 and of.takes_any:
-            taken = max(0.0, of.part(cpu, memory) - self.level)
-            cpu, memory = cpu - taken * of.all_cpu, memory - taken * of.all_memory
+            taken = of.part(cpu, memory) - self.level
+            if taken > 0:
+                cpu, memory = cpu - taken * of.all_cpu, memory - taken * of.all_memory
         served = cpu / self.cpu
         if self.memory:
             served = min(served, memory / self.memory)
@@ -230,11 +232,10 @@ def stranding(
         return _UNKNOWN
     if not scarcity.cpu:
         return 0.0
-    cpu, memory, *_ = left
-    cpu_left = cpu - request.cpu
-    memory_left = memory - request.cpu * scarcity.memory / scarcity.cpu
+    cpu_left = left.cpu - request.cpu
+    memory_left = left.memory - request.cpu * scarcity.memory / scarcity.cpu
     after = scarcity.stranded(free - request.units, cpu_left, memory_left, left)
-    return (after - scarcity.stranded(free, cpu, memory, left)) / card
+    return (after - scarcity.stranded(free, left.cpu, left.memory, left)) / card
 
 
 def cost(

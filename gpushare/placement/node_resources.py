@@ -102,7 +102,7 @@ def every_of(node: Node) -> Left | None:
     except RequestError:
         return None
     cpu, memory = (limited(every.get(name, 0)) for name in _LEFT)
-    return Left(cpu, memory, cpu, memory, node.takes_any)
+    return Left(cpu, memory, max(1, cpu), max(1, memory), node.takes_any)
 
 
 def limited(amount: int) -> int:

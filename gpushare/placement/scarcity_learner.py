@@ -47,7 +47,7 @@ class OpenNode(NamedTuple):
         every, left, (cpu, memory) = self.every, self.cards.left, self.others
         if every is None or left is None or self.used is None:
             return None
-        as_cpu = min(every.all_cpu, max(cpu, memory * every.all_cpu / max(1, every.all_memory)))
+        as_cpu = min(every.all_cpu, max(cpu, memory * every.all_cpu / every.all_memory))
         free = left.part(left.cpu, left.memory) if left.takes_any else None
         units = sum(self.cards.account.largest) * MILLI
         return NodeUse(units, self.used, every.all_cpu, free, as_cpu)
