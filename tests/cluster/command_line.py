@@ -53,10 +53,18 @@ class CommandLine:
 def _lacks(cluster: Cluster, role: dict[str, Any]) -> str | None:
     rule = role["rules"][-1]
     what = f"{rule['resources'][-1]}.{rule['apiGroups'][-1]}".rstrip(".")
-    where = ("-n", role["metadata"].get("namespace", "default"))
-    account = f"system:serviceaccount:{READER}"
+    where = role["metadata"].get("namespace", "default")
+    return why_not(cluster, READER, rule["verbs"][-1], what, where)
+
+
+def why_not(cluster: Cluster, account: str, verb: str, what: str, namespace: str) -> str | None:
+    """Return why an account (namespace:name) may not do this; None if it may.
+
+    The API server learns of a role and its binding by a watch.
+    """
+    words = (verb, what, "-n", namespace, "--as", f"system:serviceaccount:{account}")
     try:
-        cluster.kubectl("auth", "can-i", rule["verbs"][-1], what, *where, "--as", account)
+        cluster.kubectl("auth", "can-i", *words)
     except CommandError as refused:
         return str(refused)
     return None

@@ -1,7 +1,7 @@
 """The API server decides by a caller's token what the caller may read."""
 
-import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -9,7 +9,8 @@ from extender.server.authorization import Authorizer, Denied, Question
 from gpushare.clock import SystemClock
 from gpushare.kube.client import Kube
 from localcluster.gpushare import NAMESPACE, Gpushare
-from localcluster.wait import patient
+from localcluster.wait import wait_until
+from tests.cluster.command_line import why_not
 
 pytestmark = pytest.mark.cluster
 
@@ -50,10 +51,9 @@ async def test_a_right_in_a_namespace_shows_only_that(gpushare: Gpushare, author
         "create", "rolebinding", "reads", "--clusterrole=view", "--serviceaccount=default:default"
     )
     try:
-        async with asyncio.timeout(patient(30)):
-            # The API server learns of the binding by a watch, and a denial is cached.
-            while not await authorizer.may(nobody, own):  # noqa: ASYNC110 - there is no event
-                await asyncio.sleep(0.1)
+        lacks = partial(why_not, gpushare.cluster, "default:default", "get", "pods", "default")
+        wait_until("the right to get pods", lacks, seconds=30)
+        await authorizer.check(nobody, own)
         assert await refused(authorizer, nobody, EVERYTHING) == 403
         assert await refused(authorizer, nobody, Question("get", "kube-system", "any")) == 403
     finally:
