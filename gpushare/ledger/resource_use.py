@@ -148,11 +148,12 @@ def _add(entry: _Node, shared: _Shared, sign: int) -> None:
     if shared.requests is None:
         entry.unknown += sign
         return
+    if shared.is_other:
+        asked = dict(shared.requests)
+        entry.cpu += sign * asked.get("cpu", 0)
+        entry.memory += sign * asked.get("memory", 0)
     sums = entry.sums
     for name, amount in shared.requests:
-        if shared.is_other:
-            entry.cpu += sign * amount * (name == "cpu")
-            entry.memory += sign * amount * (name == "memory")
         left = sums.get(name, 0) + sign * amount
         if left:
             sums[name] = left

@@ -248,11 +248,6 @@ class Pod(_Object, gc=False, frozen=True):
         return (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
 
     @property
-    def belongs_to_node(self) -> bool:
-        """As in ``belong_to_node``."""
-        return belong_to_node(self.metadata.owner_references)
-
-    @property
     def runs(self) -> bool:
         """Return whether a container runs now, as the kubelet reported."""
         return any(each.state and each.state.running is not None for each in self.statuses)

@@ -81,19 +81,21 @@ def free_resources(node: Node, *used: Mapping[str, int], offered: Iterable[str] 
     return left
 
 
-def left_of(free: Mapping[str, int] | None, node: Node | None) -> Left | None:
+def left_of(free: Mapping[str, int] | None, every: Left | None) -> Left | None:
     """Return the CPU and memory of a node of which so much is free; None if that is not known.
 
-    Amounts beyond what Kubernetes accepts are limited, so that they can be compared as floats.
+    ``every`` is that of ``every_of``. Amounts beyond what Kubernetes accepts are limited, so that
+    they can be compared as floats.
     """
-    every = every_of(node) if node is not None else None
     if free is None or every is None or "cpu" not in free:
         return None
     return every._replace(cpu=limited(free["cpu"]), memory=limited(free.get("memory", 0)))
 
 
-def every_of(node: Node) -> Left | None:
+def every_of(node: Node | None) -> Left | None:
     """Return a node's CPU and memory as if all were free; None if they cannot be read."""
+    if node is None:
+        return None
     stated = {name: node.allocatable[name] for name in _LEFT if name in node.allocatable}
     if "cpu" not in stated:
         return None

@@ -44,13 +44,13 @@ class OpenNode(NamedTuple):
     @property
     def node_use(self) -> NodeUse | None:
         """The node's use for ``OtherPods``; None if it is not known."""
-        every, left, (cpu, memory) = self.every, self.cards.left, self.others
-        if every is None or left is None or self.used is None:
+        left, (cpu, memory) = self.cards.left, self.others
+        if left is None or self.used is None:
             return None
-        as_cpu = min(every.all_cpu, max(cpu, memory * every.all_cpu / every.all_memory))
+        as_cpu = min(left.all_cpu, max(cpu, memory * left.all_cpu / left.all_memory))
         free = left.part(left.cpu, left.memory) if left.takes_any else None
         units = sum(self.cards.account.largest) * MILLI
-        return NodeUse(units, self.used, every.all_cpu, free, as_cpu)
+        return NodeUse(units, self.used, left.all_cpu, free, as_cpu)
 
 
 class ScarcityLearner:

@@ -19,7 +19,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_requests import Amounts, Requests, requests_of
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
-from gpushare.placement.node_resources import insufficient, left_of, take
+from gpushare.placement.node_resources import every_of, insufficient, left_of, take
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
 
@@ -162,7 +162,7 @@ class _Trial:
         reason = cards.why_not(account, self.request, self._world.unit_mib)
         free = self._free_of(name)
         world = self._world
-        of_node = cards.FreeCards(account, left=left_of(free, world.node(name)))
+        of_node = cards.FreeCards(account, left=left_of(free, every_of(world.node(name))))
         found = rank(of_node, self.request, world.policies, name, scarcity=world.scarcity)
         if reason is not None or found is None:
             self.reasons[(reason or NO_ROOM).text] += 1

@@ -148,9 +148,9 @@ class ListedCluster:
         for name in self.ledger.nodes():
             account, free = self.ledger.account(name), self.free_resources(name)
             if account is not None and free is not None and name not in self._closed:
-                node = self._nodes[name]
-                cards = FreeCards(account, left=left_of(free, node))
-                yield OpenNode.of(name, cards, every_of(node), self._use)
+                every = every_of(self._nodes[name])
+                cards = FreeCards(account, left=left_of(free, every))
+                yield OpenNode.of(name, cards, every, self._use)
 
     @cached_property
     def _use(self) -> ResourceUse:

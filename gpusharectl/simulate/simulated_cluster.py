@@ -24,7 +24,7 @@ from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
-from gpushare.objects.model import Node, Pod
+from gpushare.objects.model import Node, Pod, belong_to_node
 from gpushare.objects.pod_requests import (
     MILLI,
     PODS,
@@ -133,7 +133,9 @@ class SimulatedCluster:
         used = resources_used(pod)
         names = (name for name, _ in used or ())
         uses_gpus = may_use_gpus(names, has_claims=bool(pod.spec.resource_claims))
-        is_other = not (uses_gpus or pod.belongs_to_node or key_of(pod) is not None)
+        is_other = not (
+            uses_gpus or belong_to_node(pod.metadata.owner_references) or key_of(pod) is not None
+        )
         self.use.put(pod.uid, pod.node, used, is_other=is_other)
         self._changed(pod.node)
         self._count(pod)
@@ -336,7 +338,7 @@ class SimulatedCluster:
     def _look(self, name: str) -> Look:
         account, closed, left = self.ledger.account(name), self.closed.get(name), None
         if account is not None:
-            left = left_of(self._room(name), self._nodes[name])
+            left = left_of(self._room(name), every_of(self._nodes[name]))
         return verdict.look(account, closed, self.unit_mib, left=left)
 
     def _open_nodes(self) -> Iterator[OpenNode]:
@@ -345,9 +347,9 @@ class SimulatedCluster:
                 continue
             known = self._open.get(name)
             if known is None:
-                node = self._nodes[name]
-                cards = FreeCards(self.account(name), left=left_of(self._room(name), node))
-                known = self._open[name] = OpenNode.of(name, cards, every_of(node), self.use)
+                every = every_of(self._nodes[name])
+                cards = FreeCards(self.account(name), left=left_of(self._room(name), every))
+                known = self._open[name] = OpenNode.of(name, cards, every, self.use)
             yield known
 
     def why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:

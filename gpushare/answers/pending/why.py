@@ -58,7 +58,7 @@ from gpushare.objects.model import Pod
 from gpushare.objects.pod_requests import MILLI, Amounts, requests_of
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import FreeCards
-from gpushare.placement.node_resources import insufficient, left_of
+from gpushare.placement.node_resources import every_of, insufficient, left_of
 from gpushare.placement.rank import rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.placement.room import NodeRoom
@@ -261,7 +261,7 @@ class _Search:
             if room.account is None:
                 continue
             left = room.left(known, self._pod)
-            cards = FreeCards(room.account, left=left_of(left, known.node(room.name)))
+            cards = FreeCards(room.account, left=left_of(left, every_of(known.node(room.name))))
             place = rank(cards, request, known.policies, room.name, scarcity=known.scarcity)
             if place is not None:
                 ranked.append((place, room, room.account))

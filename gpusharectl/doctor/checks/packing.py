@@ -49,7 +49,6 @@ NODE_POLICY_SPREAD = warning(
 def _cpu_is_left(facts: Facts) -> Iterator[DoctorFinding]:
     try:
         nodes = cpu_of_gpu_nodes(facts)
-        part = part_with_room_elsewhere(facts, nodes)
     except RequestError as err:
         yield unchecked("CPU of GPU nodes", Unknown(str(err)))
         return
@@ -66,6 +65,7 @@ def _cpu_is_left(facts: Facts) -> Iterator[DoctorFinding]:
         f"pods without GPU hold {_cores(held)} of {_cores(total)} cores, so "
         f"{gpus:.1f} of {sum(each.gpus for each in nodes)} GPUs are free and have no CPU: "
     )
+    part = part_with_room_elsewhere(facts, nodes)
     if part == 1:
         found += "a taint or the component avoid-gpu-nodes would give these back"
     else:
